@@ -1,9 +1,8 @@
 """Workload classes and how a pod gets one.
 
-Called by translation for every pod that carries no class yet. The order of the rules is a contract with
-users: label, owning or selecting Workload or Job, named PriorityClass, owner kind, else online, so that an
-ordinary pod of priority 0 is never treated as best effort by accident. The name of a PriorityClass may decide; its
-value orders pods within a class.
+Called by translation for every pod without a class. The order of the rules is a contract with users: label, owning or
+selecting Workload or Job, named PriorityClass, owner kind, otherwise online. An ordinary pod of priority 0 is therefore
+never treated as best effort by accident. The name of a PriorityClass may decide; its value orders pods within a class.
 """
 
 from __future__ import annotations
@@ -16,19 +15,20 @@ from typing import Final
 CLASS_LABEL: Final = "cotide.dev/class"
 MAX_CLASS_LABEL: Final = "cotide.dev/max-class"
 UNRAISED: Final = "unraised"
-"""A cap that is no class: what is batch or gratis by its owner, or asks for reclaimed capacity, is not made online by a
-label or a PriorityClass."""
+"""A cap that is no class. A label or a PriorityClass does not make a pod online that is batch or gratis by its owner,
+or that requests reclaimed capacity.
+"""
 
 
 class WorkloadClass(StrEnum):
-    """How a pod is treated: online is never evicted for batch, batch must finish, gratis goes first."""
+    """The treatment of a pod: online is never evicted for batch, batch must finish, gratis goes first."""
 
     ONLINE = "online"
     BATCH = "batch"
     GRATIS = "gratis"
 
     rank: int
-    """2 for online, 1 for batch, 0 for gratis: what a namespace's cap compares."""
+    """2 for online, 1 for batch, 0 for gratis; a namespace's cap compares it."""
 
 
 for _rank, _class in enumerate((WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE)):
@@ -51,7 +51,7 @@ def classify(
     max_class: str | None = None,
     reclaims: bool = False,
 ) -> WorkloadClass:
-    """Decide a pod's class, in the order that users are promised.
+    """Decide a pod's class, in the order of the contract with users.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ def classify(
     owner_class : WorkloadClass, optional
         The class of the Workload or Job (ours) that owns or selects the pod.
     named_class : WorkloadClass, optional
-        The class that the name of the pod's PriorityClass stands for; None when the name stands for none.
+        The class that belongs to the name of the pod's PriorityClass; None for other names.
     owner_kind : str, optional
         Kind of the controlling owner, as ``Job.batch``.
     max_class : str, optional
         The namespace's ``cotide.dev/max-class`` label, or `UNRAISED`: caps what its pods may claim.
     reclaims : bool
-        Whether the pod asks for reclaimed capacity.
+        Whether the pod requests reclaimed capacity.
     """
     decided = WorkloadClass.ONLINE
     if label is not None and label in CLASSES:
@@ -87,7 +87,7 @@ def classify(
 
 
 def _unraised(owner_class: WorkloadClass | None, owner_kind: str | None, *, reclaims: bool) -> WorkloadClass:
-    """Return what a pod that claims to be online is where claims don't raise: what it is without them."""
+    """Return the class of a pod that claims to be online, without its claim."""
     if owner_class is not None and owner_class is not WorkloadClass.ONLINE:
         return owner_class
     work = owner_kind == "Job.batch" and owner_class is None

@@ -14,10 +14,11 @@ from cotide_core.errors import InputError
 DEPTH_MAX: Final = 65_536
 """Most pods that a plan may hold (chosen: a cycle would take seconds)."""
 SLACK_POLICIES: Final = ("hierarchical", "predictive")
-"""Policies whose capacity is forecast slack: their knobs are written out. A test holds it to the policies' parts."""
+"""Policies with forecast slack as capacity: their knobs are written out. A test compares it with the policies' parts.
+"""
 
 RUN_TIME_POLICIES: Final = ("predictive",)
-"""Policies that look as far as a job runs. A test holds it to the policies' parts."""
+"""Policies with a look-ahead to the end of a job. A test compares it with the policies' parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +30,29 @@ class HierarchicalConfig:
     ----------
     victims : ``cheapest`` (fewest victims, least work lost), ``random`` (host and victims drawn, Algorithm 1, 11-12),
         or ``none``: batch pods wait, and evict no gratis pod.
-    gratis_subtracts : ``highest``: what gratis pods find is reduced by the higher of what batch and gratis pods hold
-        and will hold; ``both``: by one and the other, a literal reading of the paper that keeps much more free;
-        ``held``: by what they hold, as for batch pods.
-    capacity_share : of a node's allocatable cpu and memory that may be planned with where a forecast is believed; the
-        paper plans with all of it.
-    usage_stale_seconds : a measurement older than this says nothing: three misses of a scrape each 15 s.
-    nomination_seconds : for how long freed space is kept for the pod that it was freed for.
-    eviction_timeout_seconds : a victim that is still there after so long counts as staying; above the usual grace of
-        30 s.
-    eviction_retry_seconds : a refused eviction is not asked for again before.
+    gratis_subtracts : the amount that reduces the room for gratis pods. ``highest``: the higher of the present and the
+        future holdings of batch and gratis pods; ``both``: the sum of the two, a literal reading of the paper that
+        keeps much more free; ``held``: the present holdings, as for batch pods.
+    capacity_share : share of a node's allocatable cpu and memory for planning with a credible forecast; the paper plans
+        with all of it.
+    usage_stale_seconds : an older measurement is ignored: three misses of a scrape each 15 s.
+    nomination_seconds : for how long released room is kept for its pod.
+    eviction_timeout_seconds : a victim that still runs after this time counts as staying; above the usual grace of 30
+        s.
+    eviction_retry_seconds : pause before a refused eviction is tried again.
     overload_share, relieved_share : a node is overloaded above the first share and relieved below the second.
-    overload_contended_share : a node also is overloaded while a service on it waits for a cpu for more than this share
-        of its time, and relieved below half of it; 0: nobody looks.
-    overload_observation_seconds : for how long a node must be over before anything is done.
+    overload_contended_share : a node also counts as overloaded while a service on it waits for a cpu for more than this
+        share of its time, and as relieved below half of it; 0 switches this off.
+    overload_observation_seconds : minimum duration of an overload before any action.
     overload_pause_seconds : between two rounds of evictions on a node, so that the first can show its effect.
     overload_evictions : most victims in a round on a node.
-    flap_episodes, flap_window_seconds, cordon_seconds : a node that was overloaded so often within the window gets no
-        batch or gratis pod for a while.
-    overload_overrides_owners : whether gratis pods leave an overloaded node even where their owner or a disruption
-        budget says no: else one tenant's word sends the pods of others away in their place.
-    relieves_rising : whether pods leave a node also where a service holds its limit and is forecast to break it (see
-        `rising_relief`); for policies that relieve latencies, where request rates are forecast.
-    relieves_trend : whether pods leave a node also where the measured p95 of a service rises towards its limit (see
+    flap_episodes, flap_window_seconds, cordon_seconds : a node with this many overloads within the window gets no batch
+        or gratis pod for a while.
+    overload_overrides_owners : whether gratis pods leave an overloaded node even if their owner or a disruption budget
+        forbids it: otherwise a tenant's prohibition would evict the pods of others instead.
+    relieves_rising : whether pods also leave a node with a service that keeps its limit and is forecast to break it
+        (see `rising_relief`); for policies that relieve latencies, with forecasts of request rates.
+    relieves_trend : whether pods also leave a node with a measured p95 of a service that rises towards its limit (see
         `latency_trend`); for policies that relieve latencies.
     """
 
@@ -108,10 +109,10 @@ class HierarchicalConfig:
 
 
 def slack_knobs(policy: str) -> HierarchicalConfig:
-    """Return the knobs of a policy where nobody says more.
+    """Return the default knobs of a policy.
 
-    `predictive` has no preemption and keeps nothing free of gratis pods for batch pods that may come: each throws away
-    or holds back more work than it brings forward (docs/policies.md).
+    `predictive` has no preemption and keeps no room free of gratis pods for future batch pods: each loses or delays
+    more work than it brings forward (docs/policies.md).
     """
     if policy in RUN_TIME_POLICIES:
         return HierarchicalConfig(victims="none", gratis_subtracts="held")
@@ -124,9 +125,9 @@ class PlansConfig:
 
     Attributes
     ----------
-    quantile : of the forecast of a run time that is planned with, in [0.5, 0.99]: a higher one breaks fewer promises
-        and keeps more free.
-    depth : waiting pods that are planned, the first in the policy's order (2,048 chosen: some 20 ms on 1,000 nodes).
+    quantile : of the run-time forecast in plans, in [0.5, 0.99]: a higher one breaks fewer promises and keeps more
+        free.
+    depth : planned waiting pods, the first in the policy's order (2,048 chosen: some 20 ms on 1,000 nodes).
     """
 
     quantile: float = 0.9
@@ -141,12 +142,12 @@ class PlansConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExplorationConfig:
-    """Which refusals of the latency guard are tried after all, since what is never tried is never learned.
+    """Refusals of the latency guard that are tried anyway, because learning needs trials.
 
     Attributes
     ----------
-    share : trials per accepted placement beside the same service, in [0, 0.1].
-    probability : highest probability of a violation that is tried, in [0, 0.5].
+    share : trials per accepted placement next to the same service, in [0, 0.1].
+    probability : highest probability of a violation for a trial, in [0, 0.5].
     """
 
     share: float = 0.01
@@ -180,7 +181,7 @@ FAIR_HALF_LIFE_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """How the engine decides. Values without a source are chosen; each says what it trades.
+    """The decision rules of the engine. Values without a source are chosen; each states its trade-off.
 
     Attributes
     ----------
@@ -191,30 +192,30 @@ class SchedulerConfig:
         virtual time (docs/simulation.md): 0.3 gave two to four times the violations for 5-15 % less waiting.
     backoff_initial_seconds, backoff_max_seconds : wait after the first failed attempt, doubled by each further one
         up to the maximum (kube-scheduler's 1 s and 10 s).
-    unschedulable_flush_seconds : a pod that waits for an event is tried again after this time anyway. kube-scheduler
-        takes 300 s; 60 s, since a wake-up here costs microseconds and guards against a missed reason.
+    unschedulable_flush_seconds : a pod that waits for an event is tried again after this time. kube-scheduler takes 300
+        s; 60 s, since a wake-up here costs microseconds and guards against a missed reason.
     age_back_seconds : a demoted pod returns to its own level after this time.
     overtaking_seconds : for how long shorter jobs of its level may overtake a waiting job.
-    fair_half_life_seconds : under `fair`, after how long what a namespace used counts half; None for
-        `FAIR_HALF_LIFE_SECONDS`, for ever, so that older ledgers replay.
+    fair_half_life_seconds : under `fair`, the half-life of a namespace's past use; None for `FAIR_HALF_LIFE_SECONDS`,
+        permanently, so that older ledgers replay.
     max_decisions_per_cycle : placement attempts in one `handle`, so that a cycle stays short and events get their turn.
-    assume_timeout_seconds : a bind that was neither confirmed nor refused for so long is forgotten and tried again.
-    max_queue : pods that may wait in the queue; more are kept aside, told so, and admitted as the queue has room.
+    assume_timeout_seconds : a bind without confirmation or refusal is forgotten after this time and tried again.
+    max_queue : pods that may wait in the queue; further ones wait outside, with a message, until the queue has room.
     hierarchical : knobs of forecast slack and of the monitor; None for every policy that has neither.
-    plans : knobs of the policies that plan; None for 0.9 and 2,048, for ever, so that older ledgers replay.
-    exploration : which refusals are tried after all; None for none.
-    packs : whether the fullest node that takes a pod comes first, whatever rank the policy has; its guard is asked as
-        ever, and batch pods that slack or a plan puts somewhere go there. For a cluster whose nodes are freed: what was
-        moved off one must not open the next.
-    gang_reserve_seconds : after how long a gang that waits for room has room kept for it, under policies without a plan
-        (see `planning.gang_reservation`); None for never, for ever, so that older ledgers replay.
+    plans : knobs of the policies that plan; None for 0.9 and 2,048, permanently, so that older ledgers replay.
+    exploration : refusals that are tried anyway; None for none.
+    packs : whether the fullest node that takes a pod comes first, under any rank of the policy. Its guard decides as
+        usual, and batch pods that slack or a plan places go there. For a cluster with consolidation: a pod that was
+        moved off a node must not open the next one.
+    gang_reserve_seconds : waiting time of a gang before room is kept for it, under policies without a plan (see
+        `planning.gang_reservation`); None for never, permanently, so that older ledgers replay.
     preempts_by_priority : whether a pod that fits on no node displaces less important pods: of a lower class, or of its
-        class and lower priority; False for never, for ever, so that older ledgers replay. The rule of `hierarchical`,
-        by which batch pods displace gratis pods, does not depend on it.
-    effort_per_decision : how much of `Placer.effort` takes as long as a placement attempt that asks nobody, and counts
-        as one more in ``max_decisions_per_cycle``; None for none, for ever, so that older ledgers replay.
+        class and lower priority; False for never, permanently, so that older ledgers replay. The rule of `hierarchical`
+        that batch pods displace gratis pods does not depend on it.
+    effort_per_decision : amount of `Placer.effort` that takes as long as a placement attempt without a forecast, and
+        counts as one more in ``max_decisions_per_cycle``; None for none, permanently, so that older ledgers replay.
     default_spreads : spread constraints of online pods that state none and that a Service, ReplicaSet, StatefulSet or
-        ReplicationController selects; without a selector, which each pod's objects give. Older ledgers tell of none.
+        ReplicationController selects. They have no selector; each pod's objects give it. Older ledgers contain none.
     """
 
     policy: str = "qpsm"
@@ -242,7 +243,7 @@ class SchedulerConfig:
         if not 0.0 <= self.qos_risk_threshold <= 1.0:
             raise InputError("must be between 0 and 1", field="qosRiskThreshold")
         if self.policy in SLACK_POLICIES and self.hierarchical is None:
-            # Written out, so that a ledger's header says what was in force.
+            # Written out, so that a ledger's header shows the knobs in force.
             object.__setattr__(self, "hierarchical", slack_knobs(self.policy))
         for name, value in (
             ("backoffInitialSeconds", self.backoff_initial_seconds),

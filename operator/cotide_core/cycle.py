@@ -5,9 +5,9 @@
     events -> state and queue -> wake-ups -> snapshot -> (pop -> place -> assume)* -> forecasts of the binds ->
     instructions
 
-Every bind is assumed at once, so that the next decision sees it; a later event confirms or refuses it. The engine
-never reads a clock and draws only from the generator that its seed made, so the same calls give the same
-instructions, byte for byte.
+Every bind is assumed at once, so that the next decision sees it; a later event confirms or refuses it. The engine never
+reads a clock and draws only from the generator that its seed made. The same calls therefore give the same instructions,
+byte for byte.
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ from cotide_core.units import noun_of
 __all__ = ["Scheduler", "SchedulerConfig"]
 
 SHAPES_KEPT = 1024
-"""Shapes that are remembered before those without a waiting pod are dropped (chosen: 6 MB with what is known of each).
-Where more are in use, twice as many as these: to look through the queue then costs a new shape no more than before."""
+"""Number of remembered shapes before those without a waiting pod are dropped (chosen: 6 MB with all caches). If more
+are in use, the next limit is twice their number, so that the cost of a search through the queue per new shape stays
+constant.
+"""
 
 
 class Scheduler:
@@ -82,9 +84,8 @@ class Scheduler:
     ----------
     config : the knobs; fixed for the life of the engine.
     catalogue : where the forecasters of a `ModelsChanged` event are found; its models for the empty id apply until
-    then.
-
-    state : empty; where others read it already. Its own by default.
+        then.
+    state : empty; passed if others read it already. Its own by default.
 
     Attributes
     ----------
@@ -114,7 +115,7 @@ class Scheduler:
         self._qos = catalogue.qos("")
         self._pod_forecasts = PodRunTimeForecasts()
         self._run_times = RunTimes(catalogue.completion(""), self._pod_forecasts, self.state.pod_count)
-        # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
+        # Estimates for statuses have their own cache: reading them must not change the inputs of decisions.
         self._estimates = RunTimes(self._run_times.forecaster, self._pod_forecasts, self.state.pod_count)
         self._stretched: dict[str, float] = {}
         self.gangs = Gangs(self.state, self._queue)
@@ -133,10 +134,10 @@ class Scheduler:
         self._snapshot = Snapshot.of(self.state)
         self._arrivals: dict[str, QueuedPod] = {}
         self._nominated: list[QueuedPod] = []
-        """Arrivals that an earlier run made room for."""
+        """Arrivals that made room in an earlier run."""
         self._deferred = DeferredPods()
         self._is_part = False
-        """Whether more is to come before anything is decided."""
+        """Whether more events must come before any decision."""
         self._resources_seen = self.state.columns.resource_generation
         self._matches_kept = COUNTERS_KEPT
         self._handling: Event | Pod | None = None
@@ -146,15 +147,15 @@ class Scheduler:
 
     @property
     def handling(self) -> str:
-        """Key of what is worked on, for whoever must leave it out when `handle` raises; empty for none."""
+        """Key of the object in process; the caller excludes it when `handle` raises. Empty for none."""
         return "" if self._handling is None else _key_of(self._handling)
 
     def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
-        """Take in what happened and decide what can be decided.
+        """Process the events and make all possible decisions.
 
         Parameters
         ----------
-        events : in the order in which they happened; may be empty when only time passed.
+        events : in chronological order; may be empty if only time passed.
         now : seconds of the driver's clock; never falls from call to call.
 
         Returns
@@ -198,7 +199,7 @@ class Scheduler:
         return self._out
 
     def _decide_all(self, now: float) -> None:
-        """Decide what can be decided, once everything that happened is taken in."""
+        """Make all possible decisions, after all events are processed."""
         self._queue.advance(now)
         self._emit_displaced()
         self._out.extend(self._capacity.begin(now, self._qos))
@@ -226,7 +227,7 @@ class Scheduler:
         self._out.extend(made)
 
     def _renew_reservation(self, snapshot: Snapshot, now: float) -> None:
-        """Keep room for the gang that is next, and try those again that are not kept off any more."""
+        """Keep room for the next gang, and try the pods again that are no longer kept off."""
         again = self._reservation.renew(snapshot, now)
         if again:
             self._gang_starts.forget()
@@ -236,7 +237,7 @@ class Scheduler:
 
     @property
     def qos_forecaster(self) -> QosForecaster:
-        """Return the forecaster of latency limits that is in use."""
+        """Return the forecaster of latency limits in use."""
         return self._qos
 
     @property
@@ -246,7 +247,7 @@ class Scheduler:
 
     @property
     def completion_forecaster(self) -> CompletionForecaster:
-        """Return the forecaster of run times that is in use, where none was told."""
+        """Return the forecaster of run times in use, for jobs without a reported run time."""
         return self._run_times.forecaster
 
     def next_wakeup(self, now: float) -> float | None:
@@ -283,8 +284,9 @@ class Scheduler:
         return finished(self.outlook_steps(self._now))[0]
 
     def predicted_starts(self, now: float) -> dict[str, float]:
-        """Return when waiting pods may start, coarsely (see `starts`); pods about which nothing can be said are
-        absent. A policy that plans says what is planned for batch and gratis pods."""
+        """Return when waiting pods may start, coarsely (see `starts`); pods without an estimate are absent. A planning
+        policy returns its plan for batch and gratis pods.
+        """
         return finished(self.outlook_steps(now))[1]
 
     def outlook_steps(self, now: float) -> Generator[None, None, tuple[dict[str, int], dict[str, float]]]:
@@ -304,7 +306,7 @@ class Scheduler:
         return starts | {key: planned_start.start_seconds for key, planned_start in self.planned().items()}
 
     def planned(self) -> dict[str, PlannedStart]:
-        """Return what is planned for waiting pods, by key; nothing under a policy that looks at the present only."""
+        """Return the plans of waiting pods, by key; nothing under a policy without plans."""
         return self._planner.planned(self._view())
 
     def _view(self) -> Snapshot:
@@ -313,7 +315,7 @@ class Scheduler:
         return self._snapshot
 
     def _expire(self, now: float) -> None:
-        """Forget the binds that nobody answered for; only time does this, never a lost watch."""
+        """Forget the binds without an answer; only time does this, never a lost watch."""
         # The same sum as in `next_wakeup`: with a difference, rounding could leave a bind due that never expires.
         timeout = self.config.assume_timeout_seconds
         oldest = self.state.oldest_assumption()
@@ -363,7 +365,7 @@ class Scheduler:
     def _admit_concerned(
         self, event: WorkloadUpserted | WorkloadDeleted | NamespaceUpserted | NamespaceDeleted
     ) -> None:
-        """Queue waiting pods anew: a Workload's promise gives them their shape, a namespace's limits their turn."""
+        """Queue waiting pods again: a Workload's promise gives them their shape, a namespace's limits their turn."""
         if isinstance(event, WorkloadUpserted | WorkloadDeleted):
             key = event.workload.key if isinstance(event, WorkloadUpserted) else event.key
             concerned = [entry for entry in [*self._arrivals.values(), *self._queue] if entry.pod.workload == key]
@@ -374,9 +376,9 @@ class Scheduler:
             self._admit(entry.pod, entry)
 
     def _take_forecasts(self, event: ModelsChanged | RunTimesForecasted, now: float) -> None:
-        """Take other models, or run times of pods that are there.
+        """Apply other models, or run times of existing pods.
 
-        A pod that waits already is queued anew, since its rank in the order may change.
+        A pod that waits already is queued again, since its rank in the order may change.
         """
         if isinstance(event, ModelsChanged):
             self._change_models(event, now)
@@ -427,8 +429,9 @@ class Scheduler:
         self._capacity.gone(key)
 
     def _admit(self, pod: Pod, known: QueuedPod | None) -> None:
-        """Note a pod that must be queued once the forecasts of this cycle's arrivals are known, or in a later cycle
-        where this one compared enough for its namespace."""
+        """Record a pod to queue once the forecasts of this cycle's arrivals are known. A pod of a namespace that used
+        up its comparisons follows in a later cycle.
+        """
         name = namespace_of(pod)
         if self._deferred.has(name) or self.state.matches.budget.is_spent(name):
             self._defer(pod, known)
@@ -441,7 +444,7 @@ class Scheduler:
         self._deferred.put(pod, known)
 
     def _take_deferred(self) -> None:
-        """Note pods of earlier cycles before those that come."""
+        """Record pods of earlier cycles before the new ones."""
         for pod, known in self._deferred.take(self.state.matches.budget.is_spent) if self._deferred else ():
             self._handling = pod
             self._note_arrival(pod, known)
@@ -466,7 +469,7 @@ class Scheduler:
     def _enqueue(self, now: float) -> None:
         arrivals, self._arrivals = self._arrivals, {}
         nominated, self._nominated = self._nominated, []
-        if self._is_part:  # who is on the way out of their nodes may be told with the rest
+        if self._is_part:  # pods that are leaving their nodes may be reported in the same batch
             self._nominated, nominated = nominated, []
             keys = [entry.pod.key for entry in self._nominated]
             self._arrivals = {key: arrivals.pop(key) for key in keys if key in arrivals}
@@ -501,7 +504,7 @@ class Scheduler:
                 self._emit(wait(entry, WaitReason.WAITING_FOR_TURN, message))
 
     def _forecast(self, entries: Collection[QueuedPod]) -> None:
-        """Write down pods' lone run times."""
+        """Store pods' isolated run times."""
         if not entries:
             return
         by_pod = self._pod_forecasts if len(self._pod_forecasts) else None
@@ -511,12 +514,12 @@ class Scheduler:
             entry.seconds_p50, entry.seconds_p90 = lone if own is None else own
 
     def _shape_of(self, pod: Pod, known: QueuedPod | None) -> Shape:
-        """Return a pod's shape, with its run time where that decides where it goes and is known already."""
+        """Return a pod's shape, with its run time if that affects its placement and is known already."""
         seconds = 0.0 if known is None or not self._follows_run_time else known.seconds_p90
         return self._shapes.of(pod, self.state, seconds)
 
     def _emit_displaced(self) -> None:
-        """Say to pods that stand aside for a higher class why they do."""
+        """Emit to pods that left the queue for a higher class the reason."""
         displaced, self._queue.displaced = self._queue.displaced, []
         limit = self.config.max_queue
         for entry in displaced:
@@ -526,7 +529,7 @@ class Scheduler:
             self._emit(wait(entry, WaitReason.WAITING_FOR_TURN, f"{message}; it is kept and admitted in turn"))
 
     def _reshape(self) -> None:
-        """Give waiting pods another shape whose resources came or went with nodes."""
+        """Give waiting pods another shape after their resources came or went with nodes."""
         self._resources_seen = self.state.columns.resource_generation
         stale = self._shapes.drop_stale(self.state)
         if not stale:
@@ -540,15 +543,14 @@ class Scheduler:
             del self._failures[shape]
 
     def _regrouped(self, entry: QueuedPod, pod: Pod) -> bool:
-        """Whether a waiting pod's labels changed so that other pods concern it, or it concerns others."""
+        """Whether a waiting pod's labels changed so that its rules with other pods change."""
         matches = self.state.matches
         if entry.pod.labels == pod.labels or not (matches.active or len(matches.defaults)):
             return False
         return self._shape_of(pod, entry) is not entry.shape
 
     def _regroup(self) -> None:
-        """Give waiting pods another shape that placed pods keep off by a new rule, or that are spread by other
-        selectors now."""
+        """Give waiting pods another shape after new rules of placed pods, or other selectors of their spread."""
         matches = self.state.matches
         namespaces, matches.defaults.changed = matches.defaults.changed, set()
         is_concerned = matches.take_changed()
@@ -562,7 +564,7 @@ class Scheduler:
                 self._admit(entry.pod, entry)
 
     def _follow_images(self) -> None:
-        """Give waiting pods another shape whose images came to a first node, or left the last."""
+        """Give waiting pods another shape after their images came to a first node, or left the last."""
         images = self.state.images
         changed, images.changed = images.changed, set()
         for entry in [*self._arrivals.values(), *self._queue]:
@@ -608,7 +610,7 @@ class Scheduler:
                 self._planner.join(entry, now)
                 continue
             left -= 1
-            nominated = self._capacity.holds_claim(entry.pod.key)  # what its shape found says nothing of its own node
+            nominated = self._capacity.holds_claim(entry.pod.key)  # the failure of its shape ignores its own node
             if not nominated and entry.last_reason is not None and self._wakes.is_stale(snapshot, shape, self._qos):
                 self._queue.failed(entry, now)
                 continue
@@ -629,9 +631,9 @@ class Scheduler:
         return binds
 
     def _is_ready(self, entry: QueuedPod, now: float) -> bool:
-        """Whether all is counted that concerns a popped pod; else it has its turn in the next cycle.
+        """Whether all rules of a popped pod are counted; otherwise it has its turn in the next cycle.
 
-        A pod that this cycle placed may concern it by a rule of its own: then it gets another shape.
+        A pod that this cycle placed may refuse it by its own rules: then it gets another shape.
         """
         matches = self.state.matches
         if entry.shape.fit.peers is None and not matches.has_changed:
@@ -646,13 +648,13 @@ class Scheduler:
         return peers is None or matches.ready(peers, name)
 
     def _shape_now(self, entry: QueuedPod) -> Shape:
-        """Return a waiting pod's shape by the rules of all placed pods, those that this cycle placed included."""
+        """Return a waiting pod's shape by the rules of all placed pods, including those that this cycle placed."""
         matches = self.state.matches
         is_concerned = matches.has_changed and matches.concerns(entry.pod)
         return self._shape_of(entry.pod, entry) if is_concerned else entry.shape
 
     def _fails_alike(self, shape: Shape) -> bool:
-        """Whether nothing made room since a shape found none: no pod that left, and no bind that its rules ask for."""
+        """Whether no room appeared since the failure of a shape: no pod left, and no bind matches its rules."""
         alike = shape.failed_at == self.state.columns.relief_clock
         return alike and shape.failed_peers == self._peers_version(shape)
 
@@ -663,7 +665,7 @@ class Scheduler:
         return max(matches.refusing_version(peers), matches.attached.version(peers.attachments))
 
     def _refuse(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> None:
-        """Leave a pod waiting that found no node, for the room that others make, if any do."""
+        """Leave a pod without a node waiting, for the room that others make, if any."""
         shape, nominated = entry.shape, self._capacity.holds_claim(entry.pod.key)
         room, placement = self._capacity.make_room(snapshot, entry, placement, self._qos)
         if room is not None:
@@ -677,7 +679,7 @@ class Scheduler:
         self._emit(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
 
     def _wakeup_is_stale(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
-        """Whether others took the rows for which a parked pod got its turn; else it is taken up."""
+        """Whether other pods took the rows that gave a parked pod its turn; otherwise it is taken up."""
         shape = entry.shape
         alone = entry.last_reason is not None and not (shape.fit.depends or shape.gang)
         may_start = alone and not self._planner.plans(shape) and self._queue.over_held(entry) is None
@@ -688,12 +690,12 @@ class Scheduler:
         return False
 
     def _attempts_worth(self, before: int) -> int:
-        """Return as how many attempts the effort counts that placing took since then."""
+        """Return the effort of placing since then, in attempts."""
         each = self.config.effort_per_decision
         return 0 if each is None else (self._placer.effort - before) // each
 
     def _try_gang(self, entry: QueuedPod, snapshot: Snapshot, now: float, binds: list[DecidedBind]) -> int:
-        """Try the gang of a popped pod; returns what it took of the cycle, 0 where the pod may go alone."""
+        """Try the gang of a popped pod; returns its cost in attempts, 0 if the pod may go alone."""
         planner = self._planner
         attempt = self._gang_starts.attempt(entry, snapshot, now, self._qos, planner.plans, planner.join)
         if attempt is None:
@@ -718,9 +720,9 @@ class Scheduler:
                 self._out.append(Evict(pod.key, pod.uid, record.node or "", words, EvictCause.GANG))
 
     def _evict_whole_gangs(self, now: float) -> None:
-        """Let the others of a gang leave, too, of which too few stay when a member does."""
-        emptied: set[str] = set()  # each gang is gone through once, however many of it leave by themselves
-        for evict in [one for one in self._out if isinstance(one, Evict)]:
+        """Evict the others of a gang, too, if too few stay after a member leaves."""
+        emptied: set[str] = set()  # each gang is processed once, even if several members leave by themselves
+        for evict in [instruction for instruction in self._out if isinstance(instruction, Evict)]:
             record = self.state.record(evict.key)
             gang = None if record is None else record.pod.gang
             if record is None or gang is None:
@@ -747,7 +749,7 @@ class Scheduler:
         return [entry.shape for entry in self._queue.ahead(LOOKAHEAD)]
 
     def _requeue(self, key: str, now: float, why: str) -> None:
-        """Put a pod whose bind came to nothing back into the queue."""
+        """Requeue a pod after a failed bind."""
         entry = self._assumptions.let_go(key)
         record = self.state.record(key)
         self._stretched.pop(key, None)
@@ -757,7 +759,7 @@ class Scheduler:
             return
         entry.pod = record.pod
         entry.shape = self._shape_of(entry.pod, entry)
-        if entry.pod.blocked or entry.pod.unsupported:  # since it was placed: a claim went, say
+        if entry.pod.blocked or entry.pod.unsupported:  # changed since its placement, for example a deleted claim
             self._admit(entry.pod, entry)
             return
         retry_at = self._queue.back_off(entry, now)
@@ -795,7 +797,7 @@ class Scheduler:
 
 
 def _key_of(about: Event | Pod) -> str:
-    """Return the key of the pod, or the name of the node or Workload, that is worked on."""
+    """Return the key of the pod, or the name of the node or Workload, in process."""
     match about:
         case Pod():
             return about.key

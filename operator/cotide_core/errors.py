@@ -19,7 +19,7 @@ class CotideError(Exception):
 
 
 class InputError(CotideError):
-    """What the user gave is wrong; says which field, in which file and line.
+    """The user's input is wrong; names the field, its file and line.
 
     Parameters
     ----------
@@ -51,4 +51,4 @@ class LedgerError(CotideError):
 
 
 class ClusterError(CotideError):
-    """The API server can't be reached, or does not let us do what we must."""
+    """The API server can't be reached, or forbids a necessary operation."""

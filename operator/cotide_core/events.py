@@ -1,4 +1,4 @@
-"""Everything that can happen to the engine, as frozen values.
+"""All events that the engine can receive, as frozen values.
 
 Made by translation (live) and by trace readers and simulated nodes (replay); consumed only by
 `state.ClusterState.apply` and `queueing`. Every event can be written to a ledger and read back exactly.
@@ -65,22 +65,22 @@ Selector = tuple[Requirement, ...]
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """One term of pod affinity or anti-affinity, as its pod's spec says it."""
+    """One term of pod affinity or anti-affinity, as in its pod's spec."""
 
     topology_key: str
     selector: Selector | None = None
     """None selects nothing."""
     namespaces: tuple[str, ...] = ()
     namespace_selector: Selector | None = None
-    """None selects none; with no namespaces either, the pod's own is meant."""
+    """None selects none; without namespaces either, the pod's own counts."""
     match_label_keys: tuple[str, ...] = ()
-    """Keys whose value other pods must share with this one; an API server may have written them into ``selector``."""
+    """Keys that must have the same value on other pods; an API server may have written them into ``selector``."""
     mismatch_label_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedPodTerm:
-    """A preference for nodes near matching pods; against them where the weight is negative."""
+    """A preference for nodes near matching pods; against them if the weight is negative."""
 
     weight: int
     term: PodTerm
@@ -102,19 +102,20 @@ class Spread:
     max_skew: int
     selector: Selector | None = None
     required: bool = True
-    """``DoNotSchedule``; else ``ScheduleAnyway``."""
+    """``DoNotSchedule``; otherwise ``ScheduleAnyway``."""
     min_domains: int = 1
     honors_affinity: bool = True
     honors_taints: bool = False
     match_label_keys: tuple[str, ...] = ()
     requires_labels: bool = True
-    """Whether a preferred one leaves out nodes that lack a label of the pod's constraints; else they are in no domain
-    of it."""
+    """Whether a preferred constraint leaves out nodes that lack a label of the pod's constraints; otherwise they are in
+    no domain.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class PodSelector:
-    """Which pods a Service selects, or an owner controls."""
+    """The pods that a Service selects, or an owner controls."""
 
     owner: str
     """Kind of the object: ``Service``, ``ReplicaSet``, ``StatefulSet`` or ``ReplicationController``."""
@@ -126,7 +127,7 @@ class PodSelector:
 
 @dataclass(frozen=True, slots=True)
 class PodRules:
-    """What a pod demands and prefers beside the node itself: other pods, domains, and preferred nodes."""
+    """The demands and preferences of a pod apart from the node itself: other pods, domains, and preferred nodes."""
 
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
@@ -154,7 +155,7 @@ class NodeImage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a scheduler needs of a node."""
+    """The fields of a node that a scheduler needs."""
 
     name: str
     allocatable: tuple[tuple[str, int], ...]
@@ -164,15 +165,16 @@ class Node:
     unschedulable: bool = False
     ready: bool = True
     cordoned_until_seconds: float | None = None
-    """Until when the overload monitor of an earlier run, or of this one, keeps batch and gratis pods off it."""
+    """Until when the overload monitor, of this run or an earlier one, keeps batch and gratis pods off it."""
     pressures: tuple[str, ...] = ()
     """Conditions that hold and keep pods away, sorted; see `placement.node_predicates.CONDITION_TAINTS`."""
     attach_limits: tuple[tuple[str, int], ...] = ()
-    """(CSI driver, how many different volumes of it can be attached), sorted; drivers that say none have no limit."""
+    """(CSI driver, how many different volumes of it can be attached), sorted; drivers without an entry have no limit.
+    """
     attached: tuple[tuple[str, str], ...] = ()
-    """(CSI driver, volume) that hang on it, whether a pod uses them or not, sorted, of drivers that it limits."""
+    """(CSI driver, volume) that are attached to it, used by pods or not, sorted, of drivers with a limit."""
     images: tuple[NodeImage, ...] = ()
-    """What it has of images, by each of their names, sorted."""
+    """Its images, by each of their names, sorted."""
 
 
 class VolumeChoice(NamedTuple):
@@ -188,20 +190,20 @@ class OpenClaim:
     """A claim that is bound to a volume only when its pod has a node (``WaitForFirstConsumer``)."""
 
     volumes: tuple[VolumeChoice, ...] = ()
-    """Those that suffice, the smallest first: the first that can be used on a node is taken there."""
+    """Sufficient volumes, the smallest first: a node takes the first one that it can use."""
     provisions: bool = False
-    """Whether one can be made where none is found."""
+    """Whether a volume can be created if none is found."""
     topologies: tuple[NodeTerm, ...] = ()
-    """Where it can be made (``allowedTopologies``), alternatives; empty: everywhere."""
+    """Where it can be created (``allowedTopologies``), alternatives; empty: everywhere."""
     node: str = ""
-    """The node that one is being made for; empty where it was not asked for yet."""
+    """The node that a volume is being created for; empty before the request."""
     avoided: tuple[str, ...] = ()
-    """Nodes for which none was made in time lately, sorted."""
+    """Nodes without a volume in time recently, sorted."""
     rooms: tuple[NodeTerm, ...] = ()
-    """Where its driver says that there is room for it (``CSIStorageCapacity``), alternatives; empty: not asked."""
+    """Where its driver reports enough room (``CSIStorageCapacity``), alternatives; empty: not checked."""
 
     def __hash__(self) -> int:
-        """Hash a part: equal ones share their volumes, of which there may be a thousand, and where there is room."""
+        """Hash a part: equal claims share their volumes, up to a thousand of them, and the places with room."""
         parts = (len(self.volumes), self.volumes[:1], self.provisions, self.topologies, self.node, self.avoided)
         return hash((*parts, len(self.rooms)))
 
@@ -214,16 +216,16 @@ class Gang(NamedTuple):
     minimum: int
     """Members that must hold a node, or have succeeded, before any of them may run; 1 to `limits.MAX_GANG`."""
     timeout_seconds: float
-    """For how long fewer may hold nodes while others of it wait; then those that do are released."""
+    """For how long fewer members may hold nodes while others wait; then these nodes are released."""
     succeeded: int = 0
-    """Members that its owner's status counts as succeeded: they may be gone before this engine began."""
+    """Members that its owner's status counts as succeeded: they may have gone before this engine began."""
 
 
 class Pod(NamedTuple):
-    """What a scheduler needs of a pod.
+    """The fields of a pod that a scheduler needs.
 
-    A tuple, and not a dataclass as the others: of 40 fields one is made in two microseconds instead of five, and copied
-    with a change in one and a half instead of nine; and a start of the operator makes one for each pod there is.
+    A tuple, and not a dataclass as the others. With 40 fields one is made in two microseconds instead of five, and
+    copied with a change in one and a half instead of nine. A start of the operator makes one for each existing pod.
     """
 
     key: str
@@ -258,50 +260,50 @@ class Pod(NamedTuple):
     gates: tuple[str, ...] = ()
     """Scheduling gates still present: the pod is not considered until they are gone."""
     unsupported: tuple[str, ...] = ()
-    """Paths of constraints that we do not support: the pod stays pending and says so."""
+    """Paths of constraints that Cotide does not support: the pod stays pending with a message."""
     attempts: int = 0
     """Placement attempts known from its Job's status when the operator restarted."""
     demotions: int = 0
     started_seconds: float | None = None
     finished_seconds: float | None = None
     do_not_disrupt: bool = False
-    """Its owner lets no program disturb it, at any time; see `is_protected`."""
+    """Its owner forbids disruption by programs at any time; see `is_protected`."""
     protected_seconds: float | None = None
-    """For how long from its start its owner lets no program disturb it; None for no such time."""
+    """For how long from its start its owner forbids disruption by programs; None for no such time."""
     prefer_no_eviction: bool = False
-    """Chosen only where no other pod would do."""
+    """Evicted only if no other pod would do."""
     deletion_cost: int = 0
-    """As of the ReplicaSet controller: the cheaper pod of two goes first."""
+    """From the ReplicaSet controller: the cheaper pod of two goes first."""
     nominated_node: str | None = None
     """Where an earlier run, or this one, keeps or frees space for it (``status.nominatedNodeName``)."""
     preempts: bool = True
     """False under ``preemptionPolicy: Never``: no pod is evicted for it."""
     labels: tuple[tuple[str, str], ...] = ()
-    """Sorted by key; what selectors of other pods and of its own select by."""
+    """Sorted by key; selectors of other pods and its own match them."""
     rules: PodRules | None = None
-    """None where there are none, which is most pods; of a placed pod they say whom it keeps off."""
+    """None without rules, as for most pods; the rules of a placed pod refuse others."""
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
-    """Node affinity of each of its volumes: of each, one of the alternatives must hold."""
+    """Node affinity of each of its volumes: for each, one of the alternatives must hold."""
     open_claims: tuple[OpenClaim, ...] = ()
-    """Claims whose volumes are chosen or made for the node that it gets, the smallest first."""
+    """Claims with volumes that are chosen or created for its node, the smallest first."""
     attachments: tuple[tuple[str, str], ...] = ()
-    """(CSI driver, volume) of its volumes, sorted, as far as a node limits how many of a driver it takes."""
+    """(CSI driver, volume) of its volumes, sorted, of drivers that a node limits."""
     sole_claims: tuple[str, ...] = ()
     """``namespace/name`` of its claims that only one pod at a time may use (ReadWriteOncePod)."""
     blocked: str = ""
-    """Why no node can be looked for yet, as a claim that is not bound; empty where nothing is waited for."""
+    """Why the search for a node can't start yet, such as an unbound claim; empty if nothing is missing."""
     gang: Gang | None = None
-    """The gang that it belongs to; None starts alone."""
+    """Its gang; None starts alone."""
     image: str = ""
     """Of its first container: pods of one image are more alike (see `run_time.habits`)."""
     images: tuple[str, ...] = ()
-    """Of all its containers, with their tags, sorted; a node that has them is preferred. Empty once it is placed."""
+    """Of all its containers, with their tags, sorted; a node with these images is preferred. Empty after placement."""
     growth_millicores: int = 0
-    """What it will ask for beyond its requests, in the mean of the phases that it has left; below 0 for less."""
+    """Cpu that it will request beyond its requests, in the mean of its remaining phases; below 0 for less."""
     unrequested_millicores: int = 0
-    """Cpu that scores count for its containers without a request, beyond ``requests``."""
+    """Cpu that scores count for its containers without a request, in addition to ``requests``."""
     unrequested_memory_bytes: int = 0
-    """The same of memory."""
+    """Memory that scores count likewise."""
     controller: str = ""
     """``Kind/name`` of the ReplicaSet, StatefulSet or ReplicationController that controls it; empty for none."""
 
@@ -311,16 +313,16 @@ class Pod(NamedTuple):
         return (self.workload_class.rank, self.priority)
 
     def is_protected(self, now: float) -> bool:
-        """Whether its owner lets no program disturb it at this time.
+        """Whether its owner forbids disruption by programs at this time.
 
-        Consolidation leaves such a pod where it is, it is no victim of a node's relief, and none of a pod of a higher
-        class; of a pod of its own class and higher priority it is the last choice, as if a disruption budget kept it.
+        Consolidation leaves such a pod where it is. It is no victim of a node's relief or of a pod of a higher class.
+        For a pod of its own class and higher priority it is the last choice, as if a disruption budget kept it.
         """
         return protects(self.do_not_disrupt, self.protected_seconds, self.started_seconds, now)
 
 
 def protects(always: bool, seconds: float | None, started: float | None, now: float) -> bool:
-    """Return whether what an owner wrote protects a pod at this time.
+    """Return whether an owner's annotation protects a pod at this time.
 
     Parameters
     ----------
@@ -345,23 +347,23 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """What an administrator allows the batch and gratis pods of a namespace; None is no limit."""
+    """The limits that an administrator sets on the batch and gratis pods of a namespace; None is no limit."""
 
     name: str
     batch_millicores: int | None = None
     """Most cpu that they may hold together, plain and reclaimed."""
     batch_memory_bytes: int | None = None
     queued_pods: int | None = None
-    """Most of them that may wait in the queue; more are kept aside and admitted in turn."""
+    """Most of them that may wait in the queue; further ones wait outside and are admitted in turn."""
     labels: tuple[tuple[str, str], ...] = ()
-    """Sorted by key; told once a pod selects namespaces by label."""
+    """Sorted by key; reported once a pod selects namespaces by label."""
     weight: float = 1.0
-    """What it is due beside others, under an order by shares; above 0."""
+    """Its weight relative to others, under an order by shares; above 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A PodDisruptionBudget: how many of its pods may go now."""
+    """A PodDisruptionBudget, with the number of its pods that may go now."""
 
     key: str
     """``namespace/name``."""
@@ -389,7 +391,7 @@ class NodeDeleted:
 
 @dataclass(frozen=True, slots=True)
 class PodUpserted:
-    """A pod appeared or changed: also how a binding is confirmed and how a finish is told."""
+    """A pod appeared or changed; also confirms a binding and reports a finish."""
 
     pod: Pod
 
@@ -418,8 +420,9 @@ class WorkloadDeleted:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceUpserted:
-    """A namespace with limits appeared, or its limits changed; of those without any, only labels are told, and only
-    where pods select by them."""
+    """A namespace with limits appeared, or its limits changed. Namespaces without limits are reported only with their
+    labels, and only if pods select by them.
+    """
 
     namespace: Namespace
 
@@ -479,29 +482,29 @@ class BindRefused:
     uid: str
     node: str
     code: int
-    """HTTP status, or 0 when no answer came."""
+    """HTTP status, or 0 without an answer."""
     reason: str
     retry: bool
-    """False when the pod is gone or already bound: then another event tells the truth."""
+    """False if the pod is gone or already bound: then another event reports the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictRefused:
-    """The API server did not take an eviction, most often for a disruption budget: the victim stays for now."""
+    """The API server refused an eviction, most often for a disruption budget: the victim stays for now."""
 
     key: str
     uid: str
     node: str
     code: int
-    """HTTP status, or 0 when no answer came."""
+    """HTTP status, or 0 without an answer."""
     reason: str
     retry: bool = False
-    """True when the reason was not the victim's own: it may be asked again at once."""
+    """True if the reason was not the victim's own: it may be tried again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeUsageSampled:
-    """What the online pods of a node were measured to use; a value that can't be is as good as none."""
+    """The measured use of a node by its online pods; an impossible value counts as missing."""
 
     node: str
     at_seconds: float
@@ -511,18 +514,18 @@ class NodeUsageSampled:
 
 @dataclass(frozen=True, slots=True)
 class NodeContended:
-    """How the cpu of a node is fought for, as an agent on it measured; a value that can't be is as good as none."""
+    """The competition for the cpu of a node, as measured by an agent on it; an impossible value counts as missing."""
 
     node: str
     at_seconds: float
     waiting_share: float | None = None
-    """Of its time for which the service waits for a cpu that waits most; None where nobody tells."""
+    """Highest share of its time that a service waits for a cpu; None without a report."""
     throttled: bool = False
-    """Whether a service on it is held back by a limit of its own."""
+    """Whether a service on it is throttled by its own limit."""
 
 
 class PeakAhead(NamedTuple):
-    """The highest that the online pods of a node will use from now up to a moment beyond the coming slot."""
+    """The highest use of the online pods of a node from now up to a moment beyond the coming slot."""
 
     until_seconds: float
     online_millicores: float
@@ -535,18 +538,18 @@ class NodeForecasted:
 
     node: str
     until_seconds: float
-    """End of the slot: later the forecast says nothing."""
+    """End of the slot, and of the forecast."""
     online_millicores: float
     online_memory_bytes: float
     batch_millicores: float
-    """What batch and gratis pods together will hold at most."""
+    """Upper bound of the holdings of batch and gratis pods together."""
     batch_memory_bytes: float
     ahead: tuple[PeakAhead, ...] = ()
-    """Of the online pods over longer horizons, the nearest first: what a job must find that runs for so long."""
+    """Peaks of the online pods over longer horizons, the nearest first, for jobs that run that long."""
 
 
 class RateForecast(NamedTuple):
-    """The highest rate that an online pod will see from now to the end of each horizon."""
+    """The highest rate of an online pod from now to the end of each horizon."""
 
     pod: str
     requests_per_second: tuple[float, ...]
@@ -555,18 +558,18 @@ class RateForecast(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RatesForecasted:
-    """Forecasts of request rates, made by the driver; a pod that is not named keeps what was told of it before."""
+    """Forecasts of request rates, made by the driver; pods without a new forecast keep the previous one."""
 
     horizons_seconds: tuple[float, ...]
-    """Rising; the same for all pods: others than before end all that was told with those."""
+    """Rising; the same for all pods: different horizons end all earlier forecasts."""
     until_seconds: float
-    """Later the forecasts say nothing."""
+    """End of the forecasts."""
     forecasts: tuple[RateForecast, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastScored:
-    """How a forecast turned out, by node and slot. It changes nothing in the engine; the ledger keeps it."""
+    """The outcome of a forecast, by node and slot. It changes nothing in the engine; the ledger keeps it."""
 
     node: str
     forecaster: str
@@ -574,26 +577,26 @@ class ForecastScored:
     until_seconds: float
     """End of the slot that was forecast."""
     measured: float
-    """Highest load in the slot, in millicores or bytes; so are the forecasts of it."""
+    """Highest load in the slot, in millicores or bytes; the forecasts use the same unit."""
     point: float
     p50: float
     p90: float
     p99: float
     absolute_error_share: float
-    """Mean over the recent slots, in shares of what is allocatable."""
+    """Mean over the recent slots, as a share of the allocatable amount."""
     bias_share: float
-    """The same of forecast - measured: positive means too high."""
+    """Mean of forecast - measured: positive means too high."""
     underestimate_share: float
-    """Share of the recent slots whose load was above the point."""
+    """Share of the recent slots with a load above the point."""
     coverage_p99: float
     """Share of the recent slots at or below their p99."""
     trusted: bool
-    """Whether the forecaster is still believed for this node."""
+    """Whether the forecaster is still trusted for this node."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnModels:
-    """Models that a namespace's own pods taught, and that answer for nobody else; ids as in `ModelsChanged`."""
+    """Models that were trained on a namespace's own pods and apply to it alone; ids as in `ModelsChanged`."""
 
     namespace: str
     qos: str = ""
@@ -607,14 +610,14 @@ class ModelsChanged:
     qos: str = ""
     completion: str = ""
     own: tuple[OwnModels, ...] = ()
-    """In order of their namespaces; where one has no model of a kind of its own, the pooled one above answers."""
+    """In order of their namespaces; without its own model of a kind, a namespace uses the pooled one above."""
     decides_for: tuple[str, ...] | None = None
-    """Workloads for which a QoS model decides, the heuristic for all others; None: the models for all."""
+    """Workloads that use a QoS model, while all others use the heuristic; None: the models for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodRefused:
-    """A kubelet refused or evicted a pod that was bound to it. Told before the pod's own end."""
+    """A kubelet refused or evicted a pod that was bound to it. Comes before the event of the pod's end."""
 
     key: str
     uid: str
@@ -626,7 +629,7 @@ class PodRefused:
 
 @dataclass(frozen=True, slots=True)
 class NodeBackoffRestored:
-    """What an engine before this one knew of a node that refused pods. Told once, behind the nodes and the pods."""
+    """An earlier engine's back-off of a node that refused pods. Comes once, after the nodes and the pods."""
 
     node: str
     reason: str
@@ -634,7 +637,7 @@ class NodeBackoffRestored:
     until_seconds: float
     """When the next pod may try the node."""
     refusals: int = 1
-    """In a row; at least 1."""
+    """Consecutive refusals; at least 1."""
     requests: tuple[tuple[str, int], ...] = ()
     """(resource, amount) of the pod that was refused."""
     trying: str = ""
@@ -643,7 +646,9 @@ class NodeBackoffRestored:
 
 @dataclass(frozen=True, slots=True)
 class PodAssumed:
-    """Another scheduler is about to bind a pod: it counts there until the watch tells, or a `BindRefused` ends it."""
+    """Another scheduler is about to bind a pod. The pod counts there until the watch reports it, or a `BindRefused`
+    ends it.
+    """
 
     key: str
     uid: str
@@ -662,8 +667,9 @@ class RunTimeForecast(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunTimesForecasted:
-    """Run times of single pods, made by the driver from what pods like them took: they count before the completion
-    model's. A pod that is not there, or a forecast that can't be, is as good as not told."""
+    """Run times of single pods, made by the driver from runs of similar pods: they count before the completion model's.
+    Unknown pods and impossible forecasts are ignored.
+    """
 
     forecasts: tuple[RunTimeForecast, ...]
 
@@ -675,7 +681,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class MoreToCome:
-    """More of what is there comes with the next call: nothing may be decided on a part of it."""
+    """More of the existing objects come with the next call: no decisions on a part of them."""
 
 
 Event = (

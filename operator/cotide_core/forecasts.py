@@ -1,13 +1,13 @@
 """Value types of forecasts and the protocols that predictors fulfil.
 
-The engine calls predictors only through these; `cotide_predictors` fulfils them, heuristics here stand in
-when there is no model (see `heuristics`). Forecasters are pure: same arrays in, same arrays out.
+The engine calls predictors only through these. `cotide_predictors` fulfils them, and heuristics replace a missing model
+(see `heuristics`). Forecasters are pure: same arrays in, same arrays out.
 
 The mix
 -------
-A QoS forecast is about everything that would run on a node after a placement, seen from one online pod on it.
-`MixBatch` holds one row per (node, online pod). For one batch job alone beside one service it holds exactly
-the paper's three features (workload type, input size, requests per second; Ou 2024, section 3.1).
+A QoS forecast covers the load of a node after a placement, from the view of one online pod on it. `MixBatch` holds one
+row per (node, online pod). For one batch job and one service alone it holds exactly the paper's three features
+(workload type, input size, requests per second; Ou 2024, section 3.1).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class MixBatch:
     other_requests_per_second : (n,) summed rate of the node's other online pods.
     limit_milliseconds : (n,) the pod's p95 limit.
     cpu_pressure : (n,) millicores requested (plain or reclaimed) by batch and gratis pods, over allocatable cpu; >= 0.
-    types : names of the T batch types that occur, in column order; ``""`` is a job that declares none.
+    types : names of the T batch types that occur, in column order; ``""`` is a job without a type.
     counts : (n, T) batch and gratis pods of each type.
     input_bytes : (n, T) their summed input size.
-    services : keys of the Workloads that the rows are about; ``""`` is one that has no name (a table, a campaign).
-    service : (n,) index of each row's Workload in ``services``; None where all rows are about the first.
-    unmeasured : (n,) bits of `applicability.UNMEASURED`: which rates nobody measured (they count 0 here, and are not);
-        None where all were measured.
+    services : keys of the Workloads of the rows; ``""`` is one without a name (a table, a campaign).
+    service : (n,) index of each row's Workload in ``services``; None if all rows belong to the first.
+    unmeasured : (n,) bits of `applicability.UNMEASURED`: the unmeasured rates (they count 0 here, and differ from 0);
+        None if all were measured.
     """
 
     requests_per_second: Floats
@@ -57,13 +57,13 @@ class MixBatch:
 
 @dataclass(frozen=True, slots=True)
 class QosAnswers:
-    """What a QoS forecaster says about n mixes.
+    """The answer of a QoS forecaster about n mixes.
 
     Attributes
     ----------
-    probability : (n,) that the limit breaks, in [0, 1]; outside what was learned never below the heuristic's.
-    outside : (n,) bits of `applicability`: in what the mix lies outside what was learned; 0 inside.
-    evidence : (n,) samples of the mix's service that the answer rests on; -1 where no model answers.
+    probability : (n,) that the limit breaks, in [0, 1]; outside the training region at least the heuristic's.
+    outside : (n,) bits of `applicability`: how the mix lies outside the training region; 0 inside.
+    evidence : (n,) samples of the mix's service behind the answer; -1 without a model.
     """
 
     probability: Floats
@@ -72,13 +72,13 @@ class QosAnswers:
 
     @classmethod
     def within(cls, probability: Floats) -> QosAnswers:
-        """Return the answers of a forecaster that knows its law everywhere: nothing is outside."""
+        """Return the answers of a forecaster that is valid everywhere: nothing is outside."""
         rows = len(probability)
         return cls(probability, np.zeros(rows, np.int64), np.full(rows, -1, np.int64))
 
 
 HABITS: Final = "habits"
-"""Stands for the id of a completion model where a run time was told with `events.RunTimesForecasted`."""
+"""Replaces the id of a completion model for a run time from `events.RunTimesForecasted`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class CompletionForecast:
 
 @runtime_checkable
 class QosForecaster(Protocol):
-    """Will this online pod's p95 latency break its limit beside this mix?"""
+    """Will this online pod's p95 latency break its limit with this mix on its node?"""
 
     @property
     def model_id(self) -> str:
@@ -103,13 +103,13 @@ class QosForecaster(Protocol):
         ...
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
-        """Return the same probabilities, with whether each mix lies inside what was learned, and the evidence."""
+        """Return the same probabilities, with the applicability bits of each mix, and the evidence."""
         ...
 
 
 @runtime_checkable
 class CompletionForecaster(Protocol):
-    """How long will this job run, alone and beside others?"""
+    """How long will this job run, alone and with others?"""
 
     @property
     def model_id(self) -> str:
@@ -123,11 +123,11 @@ class CompletionForecaster(Protocol):
     def isolated_seconds(
         self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats
     ) -> CompletionForecast:
-        """Forecast n jobs on an idle node; ``requested_seconds`` is nan where the user gave none."""
+        """Forecast n jobs on an idle node; ``requested_seconds`` is nan without a user's estimate."""
         ...
 
     def slowdown(self, types: Sequence[str], requests_per_second: Floats, cpu_pressure: Floats) -> Floats:
-        """Return (n,) factors >= 1 by which contention on the node stretches each job."""
+        """Return (n,) factors >= 1: the stretch of each job by contention on the node."""
         ...
 
 
@@ -145,7 +145,7 @@ class ModelCatalogue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QosSamples:
-    """What was measured of n mixes: the training data of a `QosForecaster`.
+    """The measurements of n mixes: the training data of a `QosForecaster`.
 
     ``mixes.limit_milliseconds`` is the limit in force when the sample was taken; training may relabel the same
     latencies for other limits. ``latency_milliseconds``: (n,) measured p95.
@@ -157,13 +157,13 @@ class QosSamples:
 
 @dataclass(frozen=True, slots=True)
 class CompletionSamples:
-    """What was measured of n finished jobs: the training data of a `CompletionForecaster`.
+    """The measurements of n finished jobs: the training data of a `CompletionForecaster`.
 
     Attributes
     ----------
     types : n type names.
     input_bytes : (n,)
-    requests_per_second : (n,) mean over the run of the summed online rate on the node; 0 when there was none.
+    requests_per_second : (n,) mean over the run of the summed online rate on the node; 0 if there was none.
     cpu_pressure : (n,) mean over the run of the node's pressure, the job itself included (see `MixBatch`).
     seconds : (n,) run time, from started to finished.
     """
@@ -181,7 +181,7 @@ class HostLoadForecast:
 
     Attributes
     ----------
-    point : (n,) last-state ARMA (Jiang et al., section IV), or what is held now with its mean rise in a slot.
+    point : (n,) last-state ARMA (Jiang et al., section IV), or the present holdings plus their mean rise in a slot.
     p50, p90, p99 : (n,) calibrated quantiles, ``p50 <= p90 <= p99``; read from the pool for hosts without history.
     """
 
@@ -196,7 +196,7 @@ class HostLoadForecaster(Protocol):
     """How loaded will each host be in the next slots?"""
 
     def record(self, values: Floats) -> None:
-        """Take in one slot's maxima (n,), nan where a host has none; never read as zero."""
+        """Record one slot's maxima (n,), nan for hosts without one; nan never counts as zero."""
         ...
 
     def forecast(self, horizon_slots: int = 1) -> HostLoadForecast:

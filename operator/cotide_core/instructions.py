@@ -1,10 +1,10 @@
-"""What the engine decides, each with its reason, as frozen values.
+"""The decisions of the engine, each with its reason, as frozen values.
 
-Made by policies through `cycle.Scheduler.handle`; carried out by the live binder or by simulated nodes, whose
-outcome comes back as a new event. Every instruction can be written to a ledger and compared byte for byte. Fields that
-are not compared (``compare=False``) are not written either: they repeat as data what a sentence names, so that nobody
-reads sentences, and a ledger holds the sentence; written they would make each line longer, and an older ledger differ
-from what the same engine decides today.
+Made by policies through `cycle.Scheduler.handle`; carried out by the live binder or by simulated nodes. The outcome
+comes back as a new event. Every instruction can be written to a ledger and compared byte for byte. Fields that are not
+compared (``compare=False``) are not written either. They repeat as data the facts of a sentence, so that no code parses
+sentences, and a ledger holds the sentence. Writing them would make each line longer, and older ledgers would differ
+from today's decisions of the same engine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ class WaitReason(StrEnum):
     WAITING_FOR_TURN = "WaitingForTurn"
     MISCONFIGURED = "Misconfigured"
     WAITING_FOR_GANG = "WaitingForGang"
-    """Others of its gang are not there, or can't start with it."""
+    """Others of its gang are missing, or can't start with it."""
 
 
 @dataclass(unsafe_hash=True, slots=True)
 class NodeVerdict:
-    """Why a group of nodes was refused, in kube-scheduler's words, with how many nodes it was.
+    """Why a group of nodes was refused, in kube-scheduler's words, with the number of nodes.
 
-    Never changed once it is made; not frozen, since some are made for each attempt and that takes five times as long.
+    Never changed after its creation; not frozen, since some are made for each attempt and that takes five times as
+    long.
     """
 
     nodes: int
@@ -39,13 +40,13 @@ class NodeVerdict:
     example: str = ""
     """Name of one such node."""
     probability: float | None = None
-    """Predicted probability of breaking the limit, when that was the reason."""
+    """Predicted probability of breaking the limit, if that was the reason."""
     service: str = field(default="", compare=False, repr=False)
-    """Key of the Workload whose limit it is, when that was the reason and the message names one. Not recorded."""
+    """Key of the Workload with the limit, if that was the reason and the message names one. Not recorded."""
 
 
 class Forecast(NamedTuple):
-    """The forecasts behind a decision; None where there was nothing to predict.
+    """The forecasts behind a decision; None if there was nothing to predict.
 
     A tuple, as `Bind` is: a busy cycle makes hundreds of both, and a dataclass takes three times as long.
     """
@@ -54,15 +55,16 @@ class Forecast(NamedTuple):
     seconds_p50: float | None = None
     seconds_p90: float | None = None
     qos_model: str = ""
-    """sha256 of the QoS model, ``heuristic``, or empty when no online service was concerned."""
+    """sha256 of the QoS model, ``heuristic``, or empty if no online service was concerned."""
     completion_model: str = ""
-    """sha256 of the completion model, ``heuristic``, or ``habits`` where runs of pods like it told the run time."""
+    """sha256 of the completion model, ``heuristic``, or ``habits`` if runs of similar pods gave the run time."""
     qos_outside: tuple[str, ...] = ()
-    """In what the node as it would be lies outside what the QoS model learned, or what nobody measured; words of
-    `applicability.NAMES`. Empty inside: then the model's own probability counts, else the larger of it and the
-    heuristic's."""
+    """How the node after the placement lies outside the QoS model's training region, or its unmeasured values; words of
+    `applicability.NAMES`. Empty inside: then the model's own probability counts, otherwise the larger of it and the
+    heuristic's.
+    """
     qos_evidence: int | None = None
-    """Samples of the service at risk that the QoS model learned from; None where no model answered."""
+    """Samples of the service at risk that the QoS model learned from; None if no model answered."""
 
 
 NO_FORECAST: Final = Forecast()
@@ -88,7 +90,7 @@ class Bind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A pod stays in the queue. Emitted after each failed attempt, or when what it waits for changes."""
+    """A pod stays in the queue. Emitted after each failed attempt, or when its reason for waiting changes."""
 
     key: str
     uid: str
@@ -101,15 +103,15 @@ class Wait:
     demotions: int = 0
     retry_at_seconds: float | None = None
     nominated_node: str = ""
-    """Where space is being freed or kept for it; empty when nowhere."""
+    """Where space is being freed or kept for it; empty for none."""
     victims: tuple[str, ...] = ()
     """Keys of the pods that leave for it."""
     cap: str = ""
-    """The limit of its namespace that it waits for, as administrators write it; empty when it waits for none."""
+    """The limit of its namespace that it waits for, in the notation of administrators; empty for none."""
 
 
 class EvictCause(StrEnum):
-    """Why a pod must go: what users count apart."""
+    """Why a pod must go: the causes that users count separately."""
 
     PREEMPTED = "Preempted"
     """A more important pod needs the space."""
@@ -121,12 +123,12 @@ class EvictCause(StrEnum):
     LATENCY_AT_RISK = "LatencyAtRisk"
     """An online pod comes to the node, where a latency limit is predicted to break."""
     GANG = "GangIncomplete"
-    """Its gang held fewer nodes than it needs for longer than its time-out, or would without one that leaves."""
+    """Its gang held too few nodes for longer than its time-out, or would hold too few after a member leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Take a pod off its node: through the eviction API, which honours disruption budgets, but for `by_priority`."""
+    """Remove a pod from its node by the eviction API, which honours disruption budgets, except for `by_priority`."""
 
     key: str
     uid: str
@@ -134,15 +136,18 @@ class Evict:
     reason: str
     cause: EvictCause = EvictCause.PREEMPTED
     nominee: str = ""
-    """Key of the pod that gets the space; its claim is written down before anybody goes."""
+    """Key of the pod that gets the space; its claim is recorded before any pod goes."""
     nominee_uid: str = ""
     override: bool = False
-    """Whether it goes even where its owner or a disruption budget says no: an administrator's word, of gratis only."""
+    """Whether it goes even if its owner or a disruption budget forbids it: an administrator's setting, for gratis pods
+    only.
+    """
     by_priority: bool = False
-    """Whether the nominee is of its class and of higher priority: then it is deleted, as kube-scheduler deletes it, and
-    disruption budgets were a matter of the choice."""
+    """Whether the nominee has its class and a higher priority. Then it is deleted, as kube-scheduler deletes it, and
+    disruption budgets already affected the choice.
+    """
     service: str = field(default="", compare=False, repr=False)
-    """Key of the Workload for whose latency it goes, as the reason names it. Not recorded."""
+    """Key of the Workload with the latency that causes the eviction, as named by the reason. Not recorded."""
 
 
 Instruction = Bind | Wait | Evict

@@ -26,7 +26,7 @@ RECLAIMED_MEMORY: Final = "cotide.dev/reclaimed-memory"
 _QUANTITY = re.compile(
     r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+)|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?", re.ASCII
 )
-"""Each character can be read in one way only: the time is linear in the text."""
+"""Each character has one reading only: the time is linear in the text."""
 _MAX_EXPONENT: Final = 64
 """Beyond it, a number of `limits.QUANTITY_CHARACTERS` digits exceeds `limits.MAX_EXACT_INT` or is below a nano-unit."""
 _SUFFIX: Final[dict[str, Decimal]] = {
@@ -40,12 +40,12 @@ _SUFFIX: Final[dict[str, Decimal]] = {
 
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _PLAIN_CHARACTERS: Final = 18
-"""So many digits are an int in no time, however many of them there are."""
+"""Integers of this length parse in constant time, for any number of digits."""
 _BEYOND: Final = "{} is beyond 2^53, the largest amount that is counted exactly"
 
 
 class QuantityBeyond(InputError):
-    """A quantity that can be read, and is larger than any amount that there is."""
+    """A readable quantity that exceeds every existing amount."""
 
 
 def parse_quantity(text: str | int | float) -> Decimal:
@@ -54,8 +54,8 @@ def parse_quantity(text: str | int | float) -> Decimal:
     Raises
     ------
     InputError
-        When the text is no quantity, is longer than `limits.QUANTITY_CHARACTERS`, or stands for more than any amount
-        that there is. The time is linear in what is read.
+        When the text is no quantity, is longer than `limits.QUANTITY_CHARACTERS`, or exceeds every existing amount. The
+        time is linear in the text.
     """
     if isinstance(text, str):
         if len(text) > QUANTITY_CHARACTERS:
@@ -86,8 +86,8 @@ def _parsed(text: str) -> Decimal:
 def resource_amount(resource: str, quantity: str | int | float) -> int:
     """Return a quantity as the engine's integer: millicores for cpu, base units for the rest, rounded up.
 
-    ``cotide.dev/reclaimed-cpu`` is counted in millicores by its own definition: an extended resource must
-    be a whole number, so it is published as millicores and never multiplied here.
+    ``cotide.dev/reclaimed-cpu`` is counted in millicores by its own definition. An extended resource must be a whole
+    number, so it is published as millicores and not multiplied here.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _plain(resource: str, quantity: str | int | float) -> int | None:
 
 
 def bounded_amount(resource: str, quantity: str | int | float) -> int:
-    """Return the same of what somebody holds or offers already, clamped to 0 ... `limits.MAX_EXACT_INT`.
+    """Return an amount that is already held or offered, clamped to 0 ... `limits.MAX_EXACT_INT`.
 
     Raises
     ------
@@ -173,5 +173,5 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def noun_of(number: int, noun: str, plural: str | None = None) -> str:
-    """Return the noun as it stands behind a number: ``pod`` behind 1, ``pods`` behind all others."""
+    """Return the noun for a number: ``pod`` for 1, ``pods`` for all others."""
     return noun if number == 1 else plural or noun + "s"

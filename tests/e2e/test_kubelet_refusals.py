@@ -49,7 +49,7 @@ async def test_a_kubelet_that_refuses_costs_two_pods_at_most_and_is_used_again_l
             return found
 
         async def said() -> bool:
-            words = "refused a pod like this lately: DiskPressure"
+            words = "recently refused a pod like this: DiskPressure"
             return any(words in one["message"] for one in (await status()).get("conditions", ()))
 
         await world.until("the Job says why it waits", said)
@@ -85,7 +85,7 @@ async def test_a_refusal_outlasts_a_restart(world: World) -> None:
         async def said() -> bool:
             conditions = (await world.client.get(f"{PODS}/second0"))["status"].get("conditions", [])
             return any(
-                "refused a pod like this lately: OutOfcpu" in condition.get("message", "") for condition in conditions
+                "recently refused a pod like this: OutOfcpu" in condition.get("message", "") for condition in conditions
             )
 
         await world.until("the next leader leaves the node alone", said)

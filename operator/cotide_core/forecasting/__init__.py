@@ -1,1 +1,1 @@
-"""What is believed of the future without or beside a model: heuristics, cached run times, reliability, starts."""
+"""Forecasts of the engine, with and without a model: heuristics, cached run times, reliability, starts."""

@@ -1,4 +1,4 @@
-"""What the engine believes when there is no model: conservative, monotone, from requests alone.
+"""Forecasts without a model: conservative, monotone, from requests alone.
 
 Used through `HeuristicCatalogue` when no model was trained yet or none could be loaded; decisions name the model
 ``heuristic`` then. All constants are chosen, with the measured co-location grid as a guide (docs/predictors.md).
@@ -23,16 +23,16 @@ BUSY_RATE: Final = 50_000.0
 USUAL_LIMIT_MILLISECONDS: Final = 10.0
 """The paper's limit; tighter ones raise the risk."""
 PRESSURE_PER_JOB: Final = 0.05
-"""Cpu pressure that each job adds at least, so that jobs which ask for nothing are not free."""
+"""Minimum cpu pressure of each job, so that jobs without requests still count."""
 EVEN_LOAD: Final = 0.6
-"""Load at which the probability is one half: 60 % of a quiet node's cpu asked for by jobs, 30 % of a busy one's."""
+"""Load at a probability of one half: jobs request 60 % of a quiet node's cpu, 30 % of a busy one's."""
 HIGHEST_LOAD: Final = 100.0
-"""Loads above it change nothing: p is 1 to nine digits."""
+"""Upper bound of the load: beyond it p is 1 to nine digits."""
 START_SECONDS: Final = 10.0
 BYTES_PER_SECOND: Final = 50e6
-"""A job of unknown type is taken to read 50 MB/s after `START_SECONDS`."""
+"""Assumed reading rate of a job of unknown type: 50 MB/s after `START_SECONDS`."""
 SPREAD: Final = 2.0
-"""p90 over p50 where nothing better is known."""
+"""p90 over p50 without better knowledge."""
 SLOWDOWN_AT_RATE: Final = 140_000.0
 SLOWDOWN_EXTRA: Final = 4.0
 """Measured on one core: 1x at 1k requests/s to 5x at 140k; linear between."""
@@ -62,16 +62,16 @@ class HeuristicQos:
         return np.asarray(fourth / (fourth + EVEN_LOAD**4))
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
-        """Return the same; it learned nothing, so that only unmeasured rates are noted."""
+        """Return the same; it learned nothing, so only unmeasured rates are marked."""
         rows = len(mixes)
         unmeasured = np.zeros(rows, np.int64) if mixes.unmeasured is None else mixes.unmeasured
         return QosAnswers(self.violation_probability(mixes), unmeasured, np.full(rows, -1, np.int64))
 
 
 def larger_outside(probability: Floats, outside: Integers, mixes: MixBatch) -> Floats:
-    """Return (n,) a model's probabilities, raised to the heuristic's where they lie outside what it learned.
+    """Return (n,) a model's probabilities, raised to the heuristic's outside the training region.
 
-    Monotone where ``outside`` is closed upwards: what lies outside stays there when the load grows.
+    Monotone if ``outside`` is closed upwards: a point outside stays there when the load grows.
     """
     if not np.count_nonzero(outside):
         return probability
@@ -80,7 +80,7 @@ def larger_outside(probability: Floats, outside: Integers, mixes: MixBatch) -> F
 
 
 class HeuristicCompletion:
-    """Run time from the user's own estimate, else from the input size."""
+    """Run time from the user's own estimate, otherwise from the input size."""
 
     @property
     def model_id(self) -> str:
@@ -88,14 +88,14 @@ class HeuristicCompletion:
         return HEURISTIC
 
     def knows(self, job_type: str) -> bool:
-        """Return True: it treats all types alike, so none is worse known than another."""
+        """Return True: it treats all types alike, so all are equally known."""
         del job_type
         return True
 
     def isolated_seconds(
         self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats
     ) -> CompletionForecast:
-        """Return the estimate where there is one, else ``10 s + bytes / 50 MB/s``; p90 is twice p50."""
+        """Return the estimate if there is one, otherwise ``10 s + bytes / 50 MB/s``; p90 is twice p50."""
         del types
         by_size = START_SECONDS + input_bytes / BYTES_PER_SECOND
         p50 = np.where(np.isnan(requested_seconds), by_size, np.maximum(1e-3, np.nan_to_num(requested_seconds)))
@@ -109,7 +109,7 @@ class HeuristicCompletion:
 
 
 class HeuristicCatalogue:
-    """A catalogue that knows no model files."""
+    """A catalogue without model files."""
 
     def qos(self, model_id: str) -> QosForecaster:
         """Return the heuristic; raises ModelError for any other id."""

@@ -1,8 +1,8 @@
-"""Forecasters by namespace: a namespace that has models of its own is forecast by them, all others by the pooled ones.
+"""Forecasters by namespace: a namespace with its own models uses them, all others use the pooled ones.
 
-Made by `cycle.Scheduler` from a `ModelsChanged` event that names models of namespaces. The namespace of the service
-decides for a latency, that of the job for a run time. What one namespace's pods taught answers nothing about another's.
-Invariant: each row is answered by one forecaster, so that forecasts stay monotone.
+Made by `cycle.Scheduler` from a `ModelsChanged` event that names models of namespaces. A latency uses the namespace of
+the service, a run time that of the job. Data from one namespace's pods never answers for another. Invariant: one
+forecaster answers each row, so that forecasts stay monotone.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ BETWEEN: Final = "/"
 
 
 def namespace_in(key: str) -> str:
-    """Return the namespace of a ``namespace/name`` or ``namespace/type``; empty where there is none."""
+    """Return the namespace of a ``namespace/name`` or ``namespace/type``; empty for none."""
     return key.rpartition(BETWEEN)[0]
 
 
 def type_for(forecaster: CompletionForecaster, pod: Pod) -> str:
-    """Return the type under which a forecaster is to be asked about a pod."""
+    """Return the type to pass to a forecaster for a pod."""
     return forecaster.type_of(pod) if isinstance(forecaster, CompletionByNamespace) else pod.type
 
 
 def qos_by_namespace(pooled: QosForecaster, own: Mapping[str, QosForecaster]) -> QosForecaster:
-    """Return a forecaster that asks a service's own namespace's, else the pooled one."""
+    """Return a forecaster that uses the one of a service's own namespace, otherwise the pooled one."""
     return QosByNamespace(pooled, own) if own else pooled
 
 
 def completion_by_namespace(
     pooled: CompletionForecaster, own: Mapping[str, CompletionForecaster]
 ) -> CompletionForecaster:
-    """Return a forecaster that asks a job's own namespace's, else the pooled one; ask it by `type_for`."""
+    """Return a forecaster that uses the one of a job's own namespace, otherwise the pooled one; pass types from
+    `type_for`.
+    """
     return CompletionByNamespace(pooled, own) if own else pooled
 
 
@@ -59,12 +61,12 @@ class QosByNamespace:
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
         """Return each row's answer by the forecaster of its service's namespace."""
-        whose = [self._own.get(namespace_in(service), self._pooled) for service in mixes.services]
-        asked = list(dict.fromkeys(whose))
+        forecasters = [self._own.get(namespace_in(service), self._pooled) for service in mixes.services]
+        asked = list(dict.fromkeys(forecasters))
         if len(asked) == 1:
             return asked[0].answer(mixes)
-        who = np.array([asked.index(qos_forecaster) for qos_forecaster in whose], np.int64)
-        of_row = who[np.zeros(len(mixes), np.int64) if mixes.service is None else mixes.service]
+        indices = np.array([asked.index(qos_forecaster) for qos_forecaster in forecasters], np.int64)
+        of_row = indices[np.zeros(len(mixes), np.int64) if mixes.service is None else mixes.service]
         answers = QosAnswers(np.zeros(len(mixes)), np.zeros(len(mixes), np.int64), np.zeros(len(mixes), np.int64))
         for number, forecaster in enumerate(asked):
             rows = np.flatnonzero(of_row == number)
@@ -77,7 +79,7 @@ class QosByNamespace:
 
 
 class CompletionByNamespace:
-    """Run times by the namespace of the job; types are as `type_of` says them."""
+    """Run times by the namespace of the job; types come from `type_of`."""
 
     def __init__(self, pooled: CompletionForecaster, own: Mapping[str, CompletionForecaster]) -> None:
         self._pooled, self._own = pooled, dict(own)
@@ -86,12 +88,12 @@ class CompletionByNamespace:
         )
 
     def type_of(self, pod: Pod) -> str:
-        """Return ``namespace/type`` for the pods of a namespace with a forecaster of its own, else the type."""
+        """Return ``namespace/type`` for the pods of a namespace with its own forecaster, otherwise the type."""
         namespace = namespace_in(pod.key)
         return f"{namespace}{BETWEEN}{pod.type}" if namespace in self._own else pod.type
 
     def knows(self, job_type: str) -> bool:
-        """Whether the type was seen in the training of the forecaster that answers for it."""
+        """Whether the training of the responsible forecaster included the type."""
         return self._of(job_type).knows(_bare(job_type))
 
     def isolated_seconds(
@@ -143,6 +145,6 @@ def _rows_of(mixes: MixBatch, rows: NDArray[np.intp]) -> MixBatch:
 
 
 def _together(pooled: str, own: Mapping[str, str]) -> str:
-    """Return one id for all: of the same models the same."""
+    """Return one id for all models; the same models give the same id."""
     text = "\n".join((pooled, *(f"{name} {model_id}" for name, model_id in sorted(own.items()))))
     return hashlib.sha256(text.encode()).hexdigest()

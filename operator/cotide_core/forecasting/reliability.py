@@ -1,9 +1,9 @@
-"""How far the forecast of a run time can be relied on: its expected accuracy, learned from what came of others.
+"""Reliability of run-time forecasts: their expected accuracy, learned from the outcomes of other runs.
 
 Owned by `plan_platform`. The accuracy of a forecast is the smaller of forecast and run time over the larger
-(Naghshnejad 2019, eq. 4.2), and is learned by type of job. Before a type has ended anything, a forecast is believed
-what its own spread says; each end then counts, the latest most. Invariant: the same ends in the same order give the
-same reliability, on any machine.
+(Naghshnejad 2019, eq. 4.2), and is learned by type of job. Before a first end of its type, a forecast counts with the
+accuracy that its own spread implies. Each end then counts, the latest most. Invariant: the same ends in the same order
+give the same reliability, on any machine.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from cotide_core.state.remembered import Remembered
 
 SPREAD_COUNTS: Final = 3.0
-"""Ends that what a forecast says of itself stands for (chosen: a few ends say more)."""
+"""Number of ends that equals the weight of a forecast's own spread (chosen: a few ends are more reliable)."""
 RECENT_ENDS: Final = 50.0
-"""Reliability follows about so many ends of a type (chosen)."""
+"""Reliability averages over about this number of ends of a type (chosen)."""
 DIGITS: Final = 9
-"""Rounded to so many digits (chosen): the last bits of a logarithm differ between machines' libraries."""
+"""Number of digits after rounding (chosen): the last bits of a logarithm differ between machines' libraries."""
 TYPES_KEPT: Final = 4096
-"""Types of a generation (chosen: 2 MB in both; a type that comes back after so many others begins anew)."""
+"""Types of a generation (chosen: 2 MB in both; an older type that returns starts from zero)."""
 _NORMAL: Final = NormalDist()
 _Z90: Final = _NORMAL.inv_cdf(0.9)
 
@@ -59,7 +59,7 @@ class Reliability:
         self._ends: Remembered[str, _Ends] = Remembered(TYPES_KEPT)
 
     def learn(self, job_type: str, forecast_seconds: float, run_seconds: float) -> None:
-        """Take in a run that has ended."""
+        """Learn from a run that has ended."""
         ends = self._ends.get(job_type)
         if ends is None:
             ends = _Ends()
@@ -72,5 +72,5 @@ class Reliability:
     def of(self, job_type: str, p50: float, p90: float) -> float:
         """Return the expected accuracy of a forecast."""
         ends = self._ends.get(job_type) or _Ends()
-        said = SPREAD_COUNTS * expected_accuracy(p50, p90)
-        return (said + ends.sum) / (SPREAD_COUNTS + ends.count)
+        prior = SPREAD_COUNTS * expected_accuracy(p50, p90)
+        return (prior + ends.sum) / (SPREAD_COUNTS + ends.count)

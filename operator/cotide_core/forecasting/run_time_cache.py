@@ -1,8 +1,9 @@
-"""Predicted lone run times of jobs, asked in batch and remembered; what the driver told of single pods goes first.
+"""Predicted isolated run times of jobs, requested in batch and remembered; run times that the driver reported for
+single pods go first.
 
 Used by `cycle.Scheduler` for pods that enter the queue and by `start_estimates` for running ones. Jobs of the same
-type, input size and estimate get the same forecast, so the forecaster is called once per cycle at most, for what is
-new. Invariant: an answer is what was told of the pod, else what the present completion forecaster says.
+type, input size and estimate get the same forecast. The forecaster is therefore called at most once per cycle, for new
+jobs. Invariant: an answer is the value reported for the pod, otherwise that of the present completion forecaster.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from cotide_core.forecasts import CompletionForecaster
 from cotide_core.state.remembered import Remembered
 
 REMEMBERED: Final = 1024
-"""Distinct jobs of a generation, or as many as there are pods (chosen: 1 MB in both; a large cluster has more pods)."""
+"""Distinct jobs of a generation, or the number of pods if larger (chosen: 1 MB in both; a large cluster has more pods).
+"""
 _Job = tuple[str, int, float | None]
 _ONLINE: Final = (0.0, 0.0)
 
 
 class PodRunTimeForecasts:
-    """Lone run times that the driver told, by pod."""
+    """Isolated run times that the driver reported, by pod."""
 
     def __init__(self) -> None:
         self._by_pod: dict[str, RunTimeForecast] = {}
 
     def take(self, forecast: RunTimeForecast) -> bool:
-        """Remember a forecast; False for one that can't be."""
+        """Remember a forecast; False for an impossible one."""
         possible = math.isfinite(forecast.seconds_p90) and 0.0 < forecast.seconds_p50 <= forecast.seconds_p90
         if possible:
             self._by_pod[forecast.key] = forecast
@@ -42,22 +44,22 @@ class PodRunTimeForecasts:
         return len(self._by_pod)
 
     def of(self, pod: Pod) -> tuple[float, float] | None:
-        """Return (p50, p90) in seconds; None where nothing was told."""
+        """Return (p50, p90) in seconds; None without a report."""
         found = self._by_pod.get(pod.key)
         return None if found is None or found.uid != pod.uid else (found.seconds_p50, found.seconds_p90)
 
     def drop(self, key: str) -> None:
-        """Forget a pod that is gone or over."""
+        """Forget a pod that is deleted or finished."""
         self._by_pod.pop(key, None)
 
 
 class RunTimes:
-    """Lone run times by pod where they were told, else by (type, input size, estimate).
+    """Isolated run times by pod if they were reported, otherwise by (type, input size, estimate).
 
     Parameters
     ----------
-    by_pod : None where no driver tells any.
-    pods : how many pods there are now: of so many jobs the answers are kept.
+    by_pod : None if the driver reports none.
+    pods : the present number of pods: answers are kept for as many jobs.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class RunTimes:
         self.each(pods)
 
     def each(self, pods: Iterable[Pod]) -> list[tuple[float, float]]:
-        """Return of each pod what `by_job` does; asks in one call about the jobs that are new."""
+        """Return the result of `by_job` for each pod; passes all new jobs to the forecaster in one call."""
         self._known.make_room(max(REMEMBERED, self._pods()))
         known, job_of = self._known.get, self._job
         jobs = [None if pod.workload_class is WorkloadClass.ONLINE else job_of(pod) for pod in pods]
@@ -103,7 +105,7 @@ class RunTimes:
         return self.by_job(pod) if own is None or pod.workload_class is WorkloadClass.ONLINE else own
 
     def by_job(self, pod: Pod) -> tuple[float, float]:
-        """Return the same of a pod of which nothing was told."""
+        """Return (p50, p90) of a pod without a report."""
         if pod.workload_class is WorkloadClass.ONLINE:
             return _ONLINE
         job = self._job(pod)

@@ -1,7 +1,7 @@
-"""The run time that a plan counts on: an upper quantile of a forecast that says its p50 and p90.
+"""The run time for plans: an upper quantile of a forecast with p50 and p90.
 
-Owned by `planning`. Forecasters say two quantiles; others lie on the log-normal distribution through both, since run
-times are spread by factors. Invariant: never below p50; p50 and p90 are taken as they are.
+Owned by `planning`. Forecasters return two quantiles; others lie on the log-normal distribution through both, since run
+times are spread by factors. Invariant: never below p50; p50 and p90 are used as they are.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from statistics import NormalDist
 from typing import Final
 
 DIGITS: Final = 9
-"""Factors are rounded to so many digits (chosen): the last bits of a power differ from one machine's library to
-another's, and plans must not."""
+"""Number of digits of rounded factors (chosen). The last bits of a power differ between machines' libraries, and plans
+must not.
+"""
 
 
 class PlanQuantile:
-    """Maps forecasts to the run time that is planned.
+    """Maps forecasts to planned run times.
 
     Parameters
     ----------

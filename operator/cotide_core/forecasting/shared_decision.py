@@ -1,8 +1,8 @@
-"""The QoS model decides for the services that trust it, and the heuristic for all others.
+"""The QoS model decides for its enabled services, and the heuristic for all others.
 
-Made by the engine when a `ModelsChanged` event names the services for which the model decides: a model that is still
-scored in shadow, or that has fallen back, must not refuse or accept anything. Invariant: each row is answered by one of
-the two only, so that the answer about a service stays monotone.
+Made by the engine when a `ModelsChanged` event names the services of the model. A model that is still scored in shadow,
+or that has fallen back, must not refuse or accept anything. Invariant: only one of the two answers each row, so that
+the answer about a service stays monotone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class SharedDecision:
 
     Parameters
     ----------
-    model : what was learned.
-    services : keys of the Workloads for which it decides.
+    model : the trained model.
+    services : keys of the Workloads that use the model.
     """
 
     def __init__(self, model: QosForecaster, services: Collection[str]) -> None:
@@ -34,7 +34,7 @@ class SharedDecision:
 
     @property
     def model_id(self) -> str:
-        """The model's id where it decides for anybody, else ``heuristic``."""
+        """The model's id if it decides for any service, otherwise ``heuristic``."""
         return self._model.model_id if self._services else HEURISTIC
 
     def violation_probability(self, mixes: MixBatch) -> Floats:
@@ -42,7 +42,7 @@ class SharedDecision:
         return self.answer(mixes).probability
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
-        """Return the answer of whichever decides for each row's service."""
+        """Return each row's answer from the forecaster of its service."""
         decided = self._decided(mixes)
         if decided.all():
             return self._model.answer(mixes)

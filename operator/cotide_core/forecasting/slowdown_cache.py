@@ -1,8 +1,8 @@
-"""How much longer jobs run beside online services, for plans: by type and rate, on a node filled to the brim.
+"""The slowdown of jobs by online services on the same node, for plans: by type and rate, on a fully used node.
 
-Owned by `planning`. A plan asks for every node at once, in every cycle; so rates are rounded up to one of a few steps
-and answers are remembered. Invariant: the factor is what the forecaster says for a rate that is not below the measured
-one, and never below 1.
+Owned by `planning`. A plan needs factors for every node at once, in every cycle. Rates are therefore rounded up to one
+of a few steps, and answers are remembered. Invariant: the factor is the forecast for a rate at or above the measured
+one, and at least 1.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ QUARTER: Final = 1.189207115002721
 STEPS: Final = tuple(accumulate(repeat(QUARTER, 120), mul, initial=1.0))
 """From 1 to 1e9 requests per second, by products only, so that plans are the same on every machine."""
 REMEMBERED: Final = 4096
-"""Factors of a generation (chosen: of 256 types beside 16 steps of rates; 2 MB in both)."""
+"""Factors of a generation (chosen: of 256 types and 16 steps of rates; 2 MB in both)."""
 FULL: Final = 1.0
-"""Cpu pressure of a node whose cpu is all asked for by jobs: no plan fills it further."""
+"""Cpu pressure of a node if jobs request all its cpu: no plan exceeds it."""
 
 
 class SlowdownCache:
-    """Factors on lone run times, by type of job."""
+    """Factors on isolated run times, by type of job."""
 
     def __init__(self, forecaster: CompletionForecaster) -> None:
         self._forecaster = forecaster
         self._known: Remembered[tuple[str, int], float] = Remembered(REMEMBERED)
 
     def type_of(self, pod: Pod) -> str:
-        """Return the type under which to ask about a pod."""
+        """Return the type to pass to the forecaster for a pod."""
         return type_for(self._forecaster, pod)
 
     def factor(self, job_type: str, rate: float) -> float:
-        """Return the factor beside services with this summed rate of requests per second."""
+        """Return the factor next to services with this summed rate of requests per second."""
         return self._of(job_type, _step(float(rate)))
 
     def of_rows(self, job_type: str, rates: Floats) -> Floats:
@@ -64,5 +64,5 @@ class SlowdownCache:
 
 
 def _step(rate: float) -> int:
-    """Return 0 for no requests, else one more than the index of the step at or above a rate."""
+    """Return 0 for no requests, otherwise one more than the index of the step at or above a rate."""
     return 0 if rate <= 0.0 else min(len(STEPS), 1 + bisect_left(STEPS, rate))

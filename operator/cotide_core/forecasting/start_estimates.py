@@ -1,10 +1,9 @@
 """When may a waiting pod start? A coarse estimate from predicted finishes and the queue order.
 
 Called by `cycle.Scheduler.predicted_starts` for statuses and explanations; no decision depends on it. The cluster is
-taken as one pool of cpu: jobs that run give back what they ask for when their p50 says so, and each waiting pod in
-turn takes what it asks for, for as long as its own p50. A pod that could be tried now is expected now. Not modelled:
-which node the cpu is on, memory and other resources, the guard (it can only delay), arrivals to come. So read it as
-"not much before".
+treated as one pool of cpu. Running jobs release their requests at their p50, and each waiting pod in turn takes its
+request for its own p50. A pod that could be tried now is expected now. Not modelled: which node the cpu is on, memory
+and other resources, the guard (it can only delay), future arrivals. The estimate therefore means "not much before".
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def start_steps(
 
     Parameters
     ----------
-    waiting : in the order in which they would be tried.
-    run_times : lone run times, for jobs that were bound before this engine started.
+    waiting : in the order of their attempts.
+    run_times : isolated run times, for jobs that were bound before this engine started.
     stretched : pod key to predicted p50 on its node, slowdown included.
     """
     returns = yield from _returns(state, run_times, stretched, now)
@@ -52,7 +51,7 @@ def start_steps(
             clock, millicores = heapq.heappop(returns)
             free += millicores
         if free < need:
-            continue  # larger than all that will come back: nothing can be said
+            continue  # larger than all future releases: no estimate is possible
         start = max(clock, entry.ready_seconds, now)
         starts[entry.pod.key] = start
         free -= need

@@ -1,1 +1,1 @@
-"""One placement: filter, score, choose; its instruction, its reason, and who is tried again when."""
+"""One placement: filter, score, choose; its instruction, its reason, and the pods to retry."""

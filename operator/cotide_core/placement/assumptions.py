@@ -1,4 +1,4 @@
-"""Placements that count at once: a chosen node is taken in the state before anybody confirms it.
+"""Placements that count at once: the state counts a chosen node as taken before its confirmation.
 
 Used by `cycle` for placements of the present and by `planning` for starts of a plan, so that the next decision sees
 what the last one took. Invariant: a pod is assumed once between two calls of `let_go`.
@@ -29,12 +29,12 @@ class Assumptions:
         return iter(self._in_flight.values())
 
     def assume(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> DecidedBind:
-        """Take the row of a placement for a pod."""
+        """Count a pod on the row of its placement."""
         self._state.assume(entry.pod.key, snapshot.name(placement.row), now)
         return self.settle(entry, placement, snapshot, now)
 
     def settle(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> DecidedBind:
-        """Decide for a placement that the state counts already."""
+        """Record a placement that the state counts already as decided."""
         row = placement.row
         node = snapshot.name(row)
         entry.attempts += 1
@@ -46,5 +46,5 @@ class Assumptions:
         return DecidedBind(entry, node, placement, waited if waited > 0.0 else 0.0, cells.service_rates[row], pressure)
 
     def let_go(self, key: str) -> QueuedPod | None:
-        """Forget a pod that was confirmed, refused or is gone; returns it where it was assumed."""
+        """Forget a pod that was confirmed, refused or deleted; returns its placement if it was assumed."""
         return self._in_flight.pop(key, None)

@@ -36,7 +36,7 @@ class DecidedBind:
 def bind_instructions(
     decided: Sequence[DecidedBind], forecaster: CompletionForecaster, qos_model: str, policy: str, threshold: float
 ) -> list[Bind]:
-    """Return the Binds, each with its predicted completion: lone run time times the slowdown on the chosen node."""
+    """Return the Binds, each with its predicted completion: isolated run time times the slowdown on the chosen node."""
     jobs = [bind for bind in decided if not bind.entry.shape.online]
     factors: Iterator[float] = iter(())
     if jobs:
@@ -64,7 +64,7 @@ def bind_instructions(
 
 
 def is_at_risk(bind: DecidedBind, threshold: float) -> bool:
-    """Whether an online pod goes where a latency limit is predicted to break, since no other node is better."""
+    """Whether an online pod goes to a node with a predicted break of a latency limit, since no other node is better."""
     probability = bind.placement.probability
     return bind.entry.shape.online and probability is not None and probability > threshold
 
@@ -80,4 +80,4 @@ def reason_of(placement: Placement, policy: str, threshold: float) -> str:
         return f"{policy}: {risk}{estimated}"
     if placement.guarded:
         return f"{policy}: no online service is put at risk there"
-    return f"{policy}: best-ranked node that fits; latency limits are not looked at"
+    return f"{policy}: best-ranked node that fits; latency limits are not considered"

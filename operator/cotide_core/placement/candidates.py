@@ -1,8 +1,8 @@
-"""Codes and scores of all nodes for one shape, kept up with the rows that changed.
+"""Codes and scores of all nodes for one shape, updated for the rows that changed.
 
-Called by `placement` for each decision; kept by fit shape, so that a pod like the one before costs one changed row
-instead of a scan. Invariant: after `refresh`, ``codes`` and ``scores`` are what a full evaluation would give (a
-Hypothesis test compares them).
+Called by `placement` for each decision. Kept by fit shape, so that a pod of a known shape costs one changed row instead
+of a scan. Invariant: after `refresh`, ``codes`` and ``scores`` equal a full evaluation (a Hypothesis test compares
+them).
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 
 SOFT_TAINT_PENALTY: Final = 1000.0
-"""Taken from a node's score for each untolerated PreferNoSchedule taint: more than any rank gives, so such a node is
-the last resort, and never refused (chosen)."""
+"""Subtracted from a node's score for each untolerated PreferNoSchedule taint. It exceeds every rank, so such a node is
+the last resort, and is never refused (chosen).
+"""
 FULL_SCAN_SHARE: Final = 8
-"""From one changed row in so many, evaluating everything is cheaper than picking rows (chosen)."""
+"""From this number of rows per changed row on, evaluating all rows is cheaper than picking the changed ones (chosen).
+"""
 ONE_BY_ONE: Final = 8
-"""So many changed rows are evaluated faster in plain numbers than in arrays (chosen: some 5 microseconds each)."""
+"""Up to this number of changed rows, plain numbers are faster than arrays (chosen: some 5 microseconds each)."""
 
 
 class Candidates:
-    """The nodes as one fit shape sees them.
+    """The nodes from the view of one fit shape.
 
     Attributes
     ----------
-    codes : (N,) int16; 0 fits, else a reason (see `feasibility.Reasons`).
+    codes : (N,) int16; 0 fits, otherwise a reason (see `feasibility.Reasons`).
     tally : code to number of nodes, dead rows left out.
-    unfit : what `placement` worked out from the tally, kept until it may have changed.
+    unfit : the verdicts that `placement` derived from the tally, kept until it may have changed.
     """
 
     def __init__(self, shape: FitShape, feasibility: Feasibility, rank: Rank, ties: Ties) -> None:
@@ -52,16 +54,18 @@ class Candidates:
         self._cursor = -1
         self._alone = (shape.peers is None or shape.peers.only_evens) and not shape.images
         self._evens_only = shape.peers is not None and shape.peers.only_evens
-        # Of online pods a wish keeps its proportion to all that a rank weighs: the terms of a guarded policy would else
+        # For online pods a wish keeps its proportion to the whole rank: otherwise the terms of a guarded policy would
         # outweigh every spread. For batch and gratis pods those terms go first.
         self._wish_weight = WEIGHT * rank.span if shape.online else WEIGHT
         self._groups: EvenGroups | None = None
-        """Of a shape that only prefers an even spread, unless it has too many; then its rows are evaluated anew."""
+        """Set for a shape that only prefers an even spread. With too many groups it is None, and the rows are evaluated
+        again.
+        """
         self._grouped_at = -1
-        """The clock of the nodes' own fields as of the groups."""
+        """The clock of the nodes' own fields at the time of grouping."""
         self._stamp: Stamp = (0, (), 0)
         self._local: Floats | None = None
-        """(N,) what its images add to the scores, as of the stamp; None: nothing."""
+        """(N,) the points of its images, as of the stamp; None: nothing."""
         self._ties = ties
         self._ranking = Ranking(ties)
         self._layout = -1
@@ -69,7 +73,7 @@ class Candidates:
         self._row_score: RowScore = lambda _row: 0.0
         self.codes: Codes = np.zeros(0, np.int16)
         self._scores: Floats = np.zeros(0)
-        """Without what `_groups` add."""
+        """Without the scores that `_groups` adds."""
         self._code_cells, self._score_cells = self.codes.data, real_cells_of(self._scores)
         self.tally: dict[int, int] = {}
         self.unfit: tuple[NodeVerdict, ...] | None = None
@@ -82,7 +86,7 @@ class Candidates:
         if self._cursor == end and len(self.codes) == snapshot.size and stamp == self._stamp:
             return
         behind = self._cursor < columns.journal_start or len(self.codes) != snapshot.size
-        # A pod more or less concerns whole domains, and not just its row; so does a node that has an image.
+        # A pod concerns whole domains, and not just its row; so does a node that has an image.
         behind = behind or (self._shape.peers is not None and self._groups is None) or stamp != self._stamp
         behind = behind or (self._groups is not None and self._grouped_at != columns.spec_clock)
         self._stamp = stamp
@@ -103,7 +107,7 @@ class Candidates:
 
     @property
     def scores(self) -> Floats:
-        """(N,) -inf where the pod does not fit; for a rank that is not cached, what it prefers where it fits."""
+        """(N,) -inf where the pod does not fit; for a rank that is not cached, its preferences where it fits."""
         return self._scores if self._groups is None else self._groups.scores(self._scores)
 
     def best(self, count: int) -> list[int]:
@@ -120,7 +124,7 @@ class Candidates:
         return self._ranking.row(self._ties.pick(equals))
 
     def _read_cells(self, snapshot: Snapshot) -> None:
-        """Have single rows read from the cells of a snapshot; good until a layout that is another."""
+        """Read single rows from the cells of a snapshot; valid until the layout changes."""
         self._layout = snapshot.layout
         self._row_code = self._feasibility.row_code(self._shape, snapshot)
         self._row_score = self._rank.row_score(snapshot, self._shape)
@@ -168,7 +172,7 @@ class Candidates:
         scores[row] = score
         self._rank_anew(row, before, score)
         if code != FITS or code_before != FITS:
-            self.unfit = None  # a row that stays refused may hold another node now, and be the one that is named
+            self.unfit = None  # a row that stays refused may hold another node now, which the message names
         if code != code_before:
             self._move(code_before, code)
 
@@ -191,11 +195,11 @@ class Candidates:
         return scores
 
     def _rank_anew(self, row: int, before: float, after: float) -> None:
-        """Take in the score of one row, and what else changed on it."""
+        """Apply the score of one row, and the other changes on it."""
         if self._groups is None:
             self._ranking.change(row, before, after)
         elif not self._groups.take(row, before, after):
-            self._grouped_at = -1  # group all rows again before the next look
+            self._grouped_at = -1  # group all rows again before the next use
 
     def _group(self, snapshot: Snapshot) -> None:
         groups = self._groups or EvenGroups(self._shape, self._feasibility.index, self._ties, self._wish_weight)

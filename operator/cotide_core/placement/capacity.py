@@ -1,8 +1,8 @@
-"""How much of a node batch and gratis pods may have: a part of each policy, and what plans ask of it.
+"""The amount of a node that batch and gratis pods may have: a part of each policy, and the questions of plans to it.
 
-`Policy.capacity` names it; the strategies are in `reclaiming` (`requested_capacity`, `slack_scheduler`). Plans look
-hours ahead, so they are told an amount for each node that batch and gratis pods may hold together as far as anybody
-knows, and who is kept off a node altogether.
+`Policy.capacity` names it; the strategies are in `reclaiming` (`requested_capacity`, `slack_scheduler`). Plans cover
+hours to come. They therefore receive an amount for each node that batch and gratis pods may hold together, as far as
+forecasts reach, and the pods that a node excludes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from cotide_core.state.shapes import Shape
 
 
 class Capacity(StrEnum):
-    """What batch and gratis pods find free on a node; online pods always go by requests."""
+    """The free amount of a node for batch and gratis pods; online pods always go by requests."""
 
     REQUESTS = "requests"
-    """Allocatable less all requests, as kube-scheduler does."""
+    """Allocatable less all requests, as in kube-scheduler."""
     SLACK = "slack"
-    """What the predicted peak of the online pods leaves (Jiang et al., Algorithm 1)."""
+    """The amount that the predicted peak of the online pods leaves (Jiang et al., Algorithm 1)."""
 
 
 class PlannedCapacity(Protocol):
-    """What plans ask."""
+    """The interface for plans."""
 
     @property
     def by_requests(self) -> bool:
@@ -33,12 +33,13 @@ class PlannedCapacity(Protocol):
         ...
 
     def ceiling(self) -> Integers:
-        """Return (2, N) millicores and bytes that batch and gratis pods may hold together; negative where too much is
-        promised already."""
+        """Return (2, N) millicores and bytes that batch and gratis pods may hold together; negative if too much is
+        promised.
+        """
         ...
 
     def leave_out(self, shape: Shape, may: Booleans) -> None:
-        """Set (N,) ``may`` to False where pods of a shape get nothing now, whatever ends."""
+        """Set (N,) ``may`` to False where pods of a shape get nothing now, even after pods end."""
         ...
 
     def admits(self, entry: QueuedPod, row: int) -> bool:
@@ -46,5 +47,5 @@ class PlannedCapacity(Protocol):
         ...
 
     def take_eased(self) -> bool:
-        """Whether some node has more room than when this was asked last, by a forecast or a cordon that ended."""
+        """Whether some node has more room than at the last call, by a forecast or a cordon that ended."""
         ...

@@ -1,9 +1,9 @@
-"""A few uncertain refusals are tried after all, so that the guard doesn't censor what its model learns from.
+"""A few uncertain refusals are tried, so that the guard doesn't censor the data of its own model.
 
-Asked by `placer` when the guard refused every node. What is refused is never measured, so a model that refuses too much
-would never find out. Bounded twice: an explored placement is at most `share` of those that were accepted beside the
-same service, and its probability at most `ceiling`. Never beside an exclusive service, and never for an online pod.
-Deterministic: it counts, and draws nothing, so that a ledger replays.
+`placer` calls it when the guard refused every node. Refused placements yield no measurements, so a model that refuses
+too much would never improve. Two bounds hold: explored placements are at most `share` of the accepted ones next to the
+same service, and their probability is at most `ceiling`. Exclusive services and online pods are excluded. It counts and
+draws nothing, so that a ledger replays.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from cotide_core.state.remembered import Remembered
 from cotide_core.state.snapshot import Snapshot
 
 LEAST_ACCEPTED: Final = 20
-"""Accepted placements beside a service before anything is tried there (chosen: one in the first twenty is too many)."""
+"""Accepted placements next to a service before the first trial there (chosen: one in the first twenty is too many)."""
 SERVICES_KEPT: Final = 4096
-"""Services of a generation (chosen: more than a large cluster has; who comes back after so many others begins anew)."""
+"""Services of a generation (chosen: more than a large cluster has; an older service that returns starts from zero)."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Exploration:
 
     Parameters
     ----------
-    config : its bounds; None for no trial at all.
+    config : its bounds; None for no trials.
     """
 
     def __init__(self, config: ExplorationConfig | None) -> None:
@@ -40,7 +40,7 @@ class Exploration:
         self._counts: Remembered[str, _Placements] = Remembered(SERVICES_KEPT)
 
     def accepted(self, snapshot: Snapshot, row: int) -> None:
-        """Count a placement that the guard let pass beside the services of a row."""
+        """Count a placement that the guard admitted next to the services of a row."""
         if self._config.share:
             for service in _services(snapshot, row):
                 self._of(service).accepted += 1

@@ -1,10 +1,11 @@
 """Which nodes can take a pod, and why the others can't: vectorised, by shape.
 
-Called by `placement` through `Candidates`. Each node gets one code per shape: 0 where the pod fits, else the number of
-the first reason that refuses it, in kube-scheduler's order (the node itself, ports, exclusiveness, resources).
-Reclaimed capacity is what a node publishes less what its pods hold of it, and never more than is physically there. What
-the node itself decides (labels, taints, readiness) is matched in Python once per distinct constraints and changed node;
-all else is numpy over rows. Invariant: a cached code equals what a fresh evaluation of that row gives.
+Called by `placement` through `Candidates`. Each node gets one code per shape: 0 if the pod fits, otherwise the number
+of the first reason that refuses it. The reasons follow kube-scheduler's order: the node itself, ports, exclusiveness,
+resources. Reclaimed capacity is the amount that a node publishes less the amount that its pods hold of it, and at most
+what is physically present. The node's own fields (labels, taints, readiness) are matched in Python once per distinct
+constraints and changed node; all else is numpy over rows. Invariant: a cached code equals a fresh evaluation of that
+row.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ from cotide_core.units import PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 Codes = NDArray[np.int16]
 Rows = NDArray[np.intp] | slice
 Stamp = tuple[int, tuple[int, ...], int]
-"""What was true of other pods, of images, and the number of nodes; see `Feasibility.stamp`."""
+"""State of other pods and of images, and the number of nodes; see `Feasibility.stamp`."""
 FITS: Final = 0
 GONE: Final = 1
-"""The code of a row without a node: never counted in a verdict."""
+"""The code of a row without a node: verdicts never count it."""
 REASONS_KEPT: Final = 8192
-"""Sentences after which the numbers begin anew; chosen: a quarter of what int16 holds."""
+"""Number of sentences before the numbers restart. Chosen: a quarter of the range of int16."""
 MAX_CODES: Final = 32_000
 OTHERWISE: Final = "node(s) were refused for other reasons"
 _ONE_BY_ONE: Final = 16
-"""So many rows are matched faster one by one than by the index of labels (chosen)."""
+"""Up to this number of rows, matching each row is faster than the index of labels (chosen)."""
 _PHYSICAL: Final = slice(CPU_COLUMN, MEMORY_COLUMN + 1)
-"""Cpu and memory are neighbours, and a slice costs no copy."""
+"""Cpu and memory are adjacent, and a slice costs no copy."""
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared as data, nothing is bound here
 
 
 class Reasons:
     """Numbers the sentences that refuse nodes, so that a column of int16 can hold them.
 
-    Taints and resources come and go, so that there is no end to their sentences: whoever holds codes drops them all and
-    begins anew when there are `REASONS_KEPT` (see `Placer.renew`); sentences beyond `MAX_CODES` share one.
+    Taints and resources come and go, so the number of sentences is unbounded. At `REASONS_KEPT` sentences the owner of
+    the codes drops them all and restarts (see `Placer.renew`); sentences beyond `MAX_CODES` share one.
     """
 
     def __init__(self) -> None:
@@ -74,20 +75,20 @@ class Reasons:
 
 
 class NodeMatches:
-    """Codes of what the nodes themselves say to one set of constraints, kept up with changed nodes."""
+    """Codes of the nodes' own fields for one set of constraints, updated for changed nodes."""
 
     def __init__(self, constraints: Constraints) -> None:
         self._constraints = constraints
         self._seen = -1
         self.codes: Codes = np.full(0, GONE, np.int16)
         self.cells = self.codes.data
-        """The same, one at a time."""
+        """The rows of ``codes`` as Python numbers."""
         self.soft: Integers = np.zeros(0, np.int64)
         """(N,) untolerated PreferNoSchedule taints."""
         self.any_soft = False
 
     def refresh(self, snapshot: Snapshot, reasons: Reasons, index: LabelIndex) -> bool:
-        """Re-match the nodes whose labels, taints or readiness changed; True when there were any."""
+        """Match the nodes with changed labels, taints or readiness again; True if there were any."""
         clock = snapshot.columns.spec_clock
         if clock == self._seen and len(self.codes) == snapshot.size:
             return False
@@ -130,7 +131,7 @@ class NodeMatches:
 
 
 RowCode = Callable[[int, NodeMatches], int]
-"""Says whether one row fits, by the matches of the shape, which are up to date."""
+"""Returns whether one row fits, by the up-to-date matches of the shape."""
 
 
 class Feasibility:
@@ -146,7 +147,7 @@ class Feasibility:
         self.renew()
 
     def renew(self) -> None:
-        """Number the reasons anew; whoever holds codes must drop them."""
+        """Restart the numbers of the reasons; the owners of codes must drop them."""
         self.reasons = Reasons()
         self._matches: dict[Constraints, NodeMatches] = {}
         self.reasons.number(OTHERWISE, WaitReason.NO_MATCHING_NODE)
@@ -163,7 +164,7 @@ class Feasibility:
         self._may_leave = [self.reasons.number(why, no_match) for why in MAY_LEAVE]
 
     def matches(self, shape: FitShape, snapshot: Snapshot) -> NodeMatches:
-        """Return what the nodes themselves say to a shape, up to date."""
+        """Return the nodes' own codes for a shape, up to date."""
         found = self._matches.get(shape.constraints)
         if found is None:
             found = self._matches[shape.constraints] = NodeMatches(shape.constraints)
@@ -171,8 +172,7 @@ class Feasibility:
         return found
 
     def node_codes(self, shape: FitShape, snapshot: Snapshot) -> Codes:
-        """Return (N,) what the nodes themselves say, those among them that refused such a pod lately, and what other
-        pods say; read only."""
+        """Return (N,) the combined codes of nodes, of recent refusals by kubelets and of other pods; read only."""
         codes = self._own_codes(shape, snapshot)
         if shape.depends:
             codes = codes.copy()
@@ -190,7 +190,7 @@ class Feasibility:
         return codes
 
     def codes(self, shape: FitShape, snapshot: Snapshot, rows: Rows) -> Codes:
-        """Return the code of each of the rows for a shape: 0 where its pods fit."""
+        """Return the code of each of the rows for a shape: 0 if its pods fit."""
         codes = self._own_codes(shape, snapshot)[rows].copy()
         if shape.host_ports:
             self._refuse_ports(shape, snapshot, rows, codes)
@@ -209,17 +209,19 @@ class Feasibility:
         return codes
 
     def taking(self, shape: FitShape, snapshot: Snapshot, rows: list[int]) -> list[int]:
-        """Return those of a few rows that take a shape; what other pods say is looked at first, as it is remembered."""
+        """Return the rows that take a shape, of a few rows; checks the rules of other pods first, as their codes are
+        cached.
+        """
         if shape.peers is not None:
-            said = self._peer_codes.of(shape, snapshot)
-            rows = [row for row in rows if said.item(row) == FITS]
+            peer_codes = self._peer_codes.of(shape, snapshot)
+            rows = [row for row in rows if peer_codes.item(row) == FITS]
         if not rows:
             return []
         fits = (self.codes(shape, snapshot, np.array(rows, np.intp)) == FITS).tolist()
         return [row for row, fit in zip(rows, fits, strict=True) if fit]
 
     def stamp(self, shape: FitShape, snapshot: Snapshot) -> Stamp:
-        """Return what changes whenever other pods, or other nodes' images, may say something else to a shape."""
+        """Return a value that changes whenever other pods, or other nodes' images, may change the codes of a shape."""
         peers = 0
         if shape.peers is not None and not shape.peers.only_evens:
             peers = snapshot.state.matches.version(shape.peers)
@@ -230,15 +232,16 @@ class Feasibility:
     def preferences(
         self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_], weight: float = WEIGHT
     ) -> Floats | None:
-        """Return (N,) what a shape prefers among the rows that fit, see `constraints.preferences`; None: nothing."""
+        """Return (N,) the preferences of a shape among the rows that fit (`constraints.preferences`); None: nothing."""
         if shape.peers is None or not prefers(shape.peers):
             return None
         return preferences(shape, snapshot, self.index, fits, weight)
 
     def row_code(self, shape: FitShape, snapshot: Snapshot) -> RowCode:
-        """Return what gives the code of one row as `codes` does, in plain numbers, since every bind changes just one.
+        """Return a function that computes the code of one row like `codes`, in plain numbers, since every bind changes
+        one row.
 
-        It holds the cells that it reads, and is good as long as the snapshot shows all.
+        It holds the cells that it reads, and is valid as long as the snapshot shows all.
         """
         if not shape.counts or shape.depends:
             return lambda row, _: int(self.codes(shape, snapshot, slice(row, row + 1))[0])
@@ -262,7 +265,7 @@ class Feasibility:
         return code
 
     def allowed(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
-        """Return (N,) whether a batch or gratis shape may use a node, whatever amounts are free there."""
+        """Return (N,) whether a batch or gratis shape may use a node, regardless of free amounts."""
         if shape.missing:
             return np.zeros(snapshot.size, np.bool_)
         codes = self.node_codes(shape, snapshot).copy()
@@ -271,7 +274,7 @@ class Feasibility:
         return np.asarray(codes == FITS)
 
     def _closed(self, shape: FitShape, snapshot: Snapshot) -> dict[int, int]:
-        """Return the codes of the rows whose kubelets refused such a pod lately."""
+        """Return the codes of rows with a kubelet that recently refused such a pod."""
         refusals = snapshot.state.refusals
         if not refusals.closed:
             return {}
@@ -282,14 +285,14 @@ class Feasibility:
             row = snapshot.columns.row_of.get(node, snapshot.size)
             reason = refusals.refusal(node, asked)
             if reason is not None and row < snapshot.size:
-                message = f"node(s) refused a pod like this lately: {reason}"
+                message = f"node(s) recently refused a pod like this: {reason}"
                 closed[row] = self.reasons.number(message, WaitReason.INSUFFICIENT_SLACK)
         return closed
 
     def may_open(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
-        """Return (N,) rows that could take a shape if pods left them: whatever refuses it there is of these pods.
+        """Return (N,) rows that could take a shape if pods left them: only these pods refuse it there.
 
-        Rows that fit are among them; amounts and ports are not looked at.
+        Includes the rows that fit; ignores amounts and ports.
         """
         codes = self._own_codes(shape, snapshot).copy()
         if shape.missing:
@@ -297,21 +300,21 @@ class Feasibility:
         if shape.online and (shape.exclusive or snapshot.exclusive_counts.any()):
             self._refuse_services(shape, snapshot, slice(0, snapshot.size), codes)
         if shape.peers is not None:
-            said = self._peer_codes.of(shape, snapshot)
-            codes[~np.isin(said, [FITS, *self._may_leave])] = GONE
+            peer_codes = self._peer_codes.of(shape, snapshot)
+            codes[~np.isin(peer_codes, [FITS, *self._may_leave])] = GONE
         return np.asarray(codes == FITS)
 
     def peer_trial(self, shape: FitShape, snapshot: Snapshot) -> PeerTrial | None:
-        """Return what tells of a shape's rules about other pods with some of these gone; None without such rules."""
+        """Return the check of a shape's rules about other pods with some of these gone; None without such rules."""
         return None if shape.peers is None else PeerTrial(shape, self.index, snapshot)
 
     def forget(self, used: set[Constraints]) -> None:
-        """Drop the matches of constraints that no waiting pod has."""
+        """Forget the matches of constraints that no waiting pod has."""
         self._matches = {key: value for key, value in self._matches.items() if key in used}
 
     def _refuse_peers(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
-        said = self._peer_codes.of(shape, snapshot)[rows]
-        codes[:] = np.where(codes == FITS, said, codes)
+        peer_codes = self._peer_codes.of(shape, snapshot)[rows]
+        codes[:] = np.where(codes == FITS, peer_codes, codes)
 
     def _short_of(self, resource: str) -> int:
         message = "Too many pods" if resource == PODS else f"Insufficient {resource}"
@@ -320,7 +323,7 @@ class Feasibility:
     def _refuse_double_booking(self, asked: Integers, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
         """Refuse reclaimed capacity that batch and gratis pods hold already by plain requests.
 
-        What is published may be older than the latest plain pod; what is physically there never is.
+        The published amount may be older than the latest plain pod; the physical amount is current.
         """
         held = snapshot.held[:ONLINE_RANK, :, rows].sum(axis=0)
         short = picked(snapshot.allocatable, _PHYSICAL, rows) - held < asked
@@ -334,7 +337,7 @@ class Feasibility:
                 codes[index] = self._ports
 
     def _refuse_services(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
-        # A Workload's own pods never stand in its way: "another" online service is one of another Workload.
+        # A Workload's own pods never block it: "another" online service is one of another Workload.
         own = np.zeros(snapshot.size, np.int64)
         if shape.service is not None:
             for row, count in snapshot.state.workload_rows(shape.service).items():
@@ -358,7 +361,7 @@ def _listed(rows: Rows, size: int) -> list[int]:
 
 
 def ports_conflict(wanted: tuple[HostPort, ...], taken: Collection[HostPort]) -> bool:
-    """Whether wanted host ports meet ports that are taken."""
+    """Whether requested host ports conflict with used ports."""
     ports = {(have.protocol, have.port) for have in taken}
     for want in wanted:
         if (want.protocol, want.port) not in ports:

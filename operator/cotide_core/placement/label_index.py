@@ -1,9 +1,9 @@
-"""Which nodes the labels and fields that a pod demands leave, for all nodes at once.
+"""Matches the labels and fields that a pod demands with all nodes at once.
 
-Called by `feasibility` where many nodes are to be matched: a pod may name a thousand requirements, and a thousand times
-five thousand nodes one by one would take seconds. Each label key is a column of value numbers, made when somebody first
-asks; a requirement is then one lookup of numpy. Invariant: the answer for a row is what `node_predicates` says of its
-node; values and keys that no node carries any more are given back.
+Called by `feasibility` to match many nodes. A pod may name a thousand requirements, and a loop over a thousand
+requirements and five thousand nodes would take seconds. Each label key is a column of value numbers, made at its first
+use; a requirement is then one lookup of numpy. Invariant: the answer for a row equals that of `node_predicates` for its
+node. Values and keys that no node carries any more are removed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from cotide_core.state.snapshot import Snapshot
 Mask = NDArray[np.bool_]
 ABSENT: Final = -1
 NAME: Final = "\0metadata.name"
-"""The column of the one field that there is; no label key may hold this character."""
+"""The column of the only field; no label key may contain this character."""
 SPARE_VALUES: Final = 64
-"""Values of a key beyond twice the number of rows, before those that are gone are given back. Chosen."""
+"""Removal starts when a key has this many values more than twice the number of rows. Chosen."""
 
 
 @dataclass(slots=True)
 class _Key:
     numbers: NDArray[np.int32]
-    """(capacity,) number of the row's value; `ABSENT` where it has none."""
+    """(capacity,) number of the row's value; `ABSENT` if it has none."""
     values: dict[str, int] = field(default_factory=dict)
     rows: int = 0
-    """On how many rows it is."""
+    """Number of rows with a value."""
     integers: tuple[NDArray[np.int64], Mask] | None = None
-    """The values as whole numbers, and which of them are; None until somebody compares."""
+    """The values as whole numbers, and which of them are; None until the first comparison."""
 
 
 class LabelIndex:
@@ -47,7 +47,7 @@ class LabelIndex:
         self._seen = -1
 
     def matches(self, constraints: Constraints, snapshot: Snapshot) -> Mask:
-        """Return (N,) whether labels and fields of each row satisfy selector and terms; dead rows are of no account."""
+        """Return (N,) whether labels and fields of each row satisfy selector and terms; dead rows have no meaning."""
         self._refresh(snapshot)
         size = snapshot.size
         found = np.ones(size, np.bool_)
@@ -58,7 +58,9 @@ class LabelIndex:
         return found
 
     def domains(self, key: str, snapshot: Snapshot) -> tuple[NDArray[np.int32], int]:
-        """Return (N,) number of each row's value of a label, `ABSENT` where it has none, and how many there may be."""
+        """Return (N,) number of each row's value of a label, `ABSENT` if it has none, and an upper bound of the
+        numbers.
+        """
         self._refresh(snapshot)
         known = self._keys.get(key)
         if known is None:
@@ -95,8 +97,8 @@ class LabelIndex:
             found = mask if found is None else found & mask
         return np.zeros(size, np.bool_) if found is None else found
 
-    def _requirement(self, key: str, one: Requirement, size: int) -> Mask:
-        return self._holds(key, one.operator, one.values, size)
+    def _requirement(self, key: str, requirement: Requirement, size: int) -> Mask:
+        return self._holds(key, requirement.operator, requirement.values, size)
 
     def _holds(self, key: str, operator: str, values: tuple[str, ...], size: int) -> Mask:
         known = self._keys.get(key)
@@ -113,7 +115,7 @@ class LabelIndex:
                 if len(wanted) == 1:
                     inside = np.asarray(numbers == wanted[0])
                 else:
-                    table = np.zeros(len(known.values) + 1, np.bool_)  # the last stands for `ABSENT`
+                    table = np.zeros(len(known.values) + 1, np.bool_)  # the last entry represents `ABSENT`
                     table[wanted] = True
                     inside = table[numbers]
                 return inside if operator == "In" else ~inside
@@ -141,7 +143,7 @@ class LabelIndex:
             return
         self._labels += [()] * (snapshot.size - len(self._labels))
         capacity = snapshot.columns.capacity
-        for known in self._keys.values():  # those that no new node carries, too: each answer is for all rows
+        for known in self._keys.values():  # includes values that no current node carries: each answer is for all rows
             missing = capacity - len(known.numbers)
             if missing > 0:
                 known.numbers = np.concatenate([known.numbers, np.full(missing, ABSENT, np.int32)])
@@ -182,7 +184,7 @@ def _labels(node: Node) -> tuple[tuple[str, str], ...]:
 
 
 def _renumber(known: _Key) -> None:
-    """Give back the values that no row has any more."""
+    """Remove the values that no row has any more."""
     used, numbers = np.unique(known.numbers, return_inverse=True)
     names = list(known.values)
     absent = int(used[0] == ABSENT)

@@ -15,7 +15,7 @@ from cotide_core.state.selection.selectors import holds
 from cotide_core.state.shapes import Constraints
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-"""What a cordoned node stands for: a pod that tolerates this taint may still go there."""
+"""Taint of a cordoned node: a pod that tolerates it may still go there."""
 _INT64_CHARACTERS = 20
 CONDITION_TAINTS = {
     "MemoryPressure": Taint("node.kubernetes.io/memory-pressure", "", "NoSchedule"),
@@ -23,24 +23,25 @@ CONDITION_TAINTS = {
     "PIDPressure": Taint("node.kubernetes.io/pid-pressure", "", "NoSchedule"),
     "NetworkUnavailable": Taint("node.kubernetes.io/network-unavailable", "", "NoSchedule"),
 }
-"""What a condition stands for as soon as the kubelet tells it; the node controller sets the taint some time later.
-Source: the Kubernetes documentation, "Taints and Tolerations", taint nodes by condition."""
+"""Taint of a condition, applied as soon as the kubelet reports the condition; the node controller sets the taint some
+time later. Source: the Kubernetes documentation, "Taints and Tolerations", taint nodes by condition.
+"""
 MISMATCH = "node(s) didn't match Pod's node affinity/selector"
 VOLUME_MISMATCH = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 NO_ROOM = "node(s) did not have enough free storage"
-NOT_MADE = "node(s) where volumes were not bound in time lately"
+NOT_MADE = "node(s) where volumes were recently not bound in time"
 
 
 def refusal(
     node: Node, constraints: Constraints, *, labelled: bool | None = None, volumes: str | None = None
 ) -> str | None:
-    """Return why a node can't take pods with these constraints, or None when it can.
+    """Return why a node can't take pods with these constraints, or None if it can.
 
     Parameters
     ----------
-    labelled : whether its labels and fields are as demanded, where that is known (see `label_index`).
-    volumes : what `volume_refusal` says, empty for nothing, where that is known.
+    labelled : whether its labels and fields match the demands, if that is known (see `label_index`).
+    volumes : the result of `volume_refusal`, empty for no refusal, if it is known.
     """
     tolerations = constraints.tolerations
     if node.unschedulable and not tolerated(UNSCHEDULABLE_TAINT, tolerations):
@@ -66,7 +67,7 @@ def _labelled(node: Node, constraints: Constraints) -> bool:
 
 
 def volume_refusal(node: Node, constraints: Constraints) -> str:
-    """Return why a node can't take pods with these volumes; empty when it can."""
+    """Return why a node can't take pods with these volumes; empty if it can."""
     labels = dict(node.labels)
     for terms in constraints.volume_terms:
         if not _any_matches(terms, labels, node.name):
@@ -77,16 +78,16 @@ def volume_refusal(node: Node, constraints: Constraints) -> str:
 
 
 def volumes_for(node: Node, claims: tuple[OpenClaim, ...]) -> list[str] | None:
-    """Return which volume each claim gets on a node, empty where one is to be made; None where a claim gets none.
+    """Return which volume each claim gets on a node, empty if one is to be created; None if a claim gets none.
 
-    As kube-scheduler does: one claim after the other, each the first volume that nobody before took.
+    As in kube-scheduler: one claim after the other, each the first volume that is still free.
     """
     found, why = _volumes(node, claims)
     return None if why else found
 
 
 def _volumes(node: Node, claims: tuple[OpenClaim, ...]) -> tuple[list[str], str]:
-    """Return the volumes, and why a claim gets none; of two reasons that no volume is found before want of room."""
+    """Return the volumes, and why a claim gets none; "no volume found" comes before "not enough storage"."""
     labels = dict(node.labels)
     found: list[str] = []
     why = ""
@@ -113,7 +114,7 @@ def _any_matches(terms: tuple[NodeTerm, ...], labels: Mapping[str, str], name: s
 
 
 def uncordoned(node: Node) -> Node:
-    """Return a node as it is when uncordoned: the taint of cordoned nodes, which a controller puts on, goes, too."""
+    """Return a node as it is when uncordoned: without the taint of cordoned nodes, which a controller adds."""
     taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key)
     return replace(node, unschedulable=False, taints=taints)
 
@@ -162,7 +163,7 @@ def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def integer(text: str | None) -> int | None:
-    """Return a label's value as the int64 that Kubernetes compares; None for what is none."""
+    """Return a label's value as the int64 that Kubernetes compares; None if it is no integer."""
     if text is None or len(text) > _INT64_CHARACTERS or not (text.isascii() and text.lstrip("+-").isdecimal()):
         return None
     try:

@@ -1,10 +1,12 @@
 """One placement decision: filter, score, guard, choose.
 
-Called by the capacity of a policy (`reclaiming`) for the pod at the head of the queue, with a `Policy`: an order of
-the queue, a rank of the nodes and perhaps a guard. A plain policy takes the best-ranked feasible node. A guarded one
-asks the forecaster about the best `WIDTH` nodes in one call and widens until one passes or none is left: only a full
-scan decides that no node fits. A latency forecast never keeps an online pod waiting: where the guard refuses every
-node, it takes the least risky one. Invariant: same state, same shape, same policy (and generator) -> same placement."""
+Called by the capacity of a policy (`reclaiming`) for the pod at the head of the queue, with a `Policy`: an order of the
+queue, a rank of the nodes and perhaps a guard. A plain policy takes the best-ranked feasible node. A guarded policy
+asks the forecaster about the best `WIDTH` nodes in one call. It widens the set until a node passes or all are refused:
+only a full scan decides that no node fits. A latency forecast never keeps an online pod waiting: if the guard refuses
+every node, the pod goes to the least risky one. Invariant: same state, same shape, same policy (and generator) -> same
+placement.
+"""
 
 from __future__ import annotations
 
@@ -35,44 +37,45 @@ from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 
 WIDTH: Final = 8
-"""Candidates that the model is asked about first; each further call takes four times as many (chosen)."""
+"""Candidates of the first call to the model; each further call takes four times as many (chosen)."""
 FEW_ROWS: Final = 5 * WIDTH
-"""So many rows that may still pass are asked about at once (chosen: what two calls would ask about)."""
+"""Number of rows of one call about rows that may still pass (chosen: the size of two calls)."""
 LOOKAHEAD: Final = 32
-"""Pods of the queue for which a call asks at once (chosen: a call costs as much as some 100 rows)."""
+"""Pods of the queue in one call (chosen: a call costs as much as some 100 rows)."""
 RISK_STEP: Final = 0.05
 """Probabilities nearer than this count as equal, and the rank decides (chosen: about the model's calibration error)."""
 SHAPES_REMEMBERED: Final = 256
-"""Fit shapes whose candidates are kept, the latest used (chosen: 10 bytes a node each, 13 MB at 5,000 nodes)."""
+"""Fit shapes with kept candidates, the latest used (chosen: 10 bytes a node each, 13 MB at 5,000 nodes)."""
 EVALUATED_A_PAIR: Final = 128
-"""Nodes that are looked at for a fit shape that is not remembered in the time in which the forecaster answers about one
-(measured: 5,000 take 0.1 ms)."""
+"""Nodes that a scan for an unknown fit shape covers in the time of one answer of the forecaster (measured: 5,000 take
+0.1 ms).
+"""
 Upcoming = Callable[[], Sequence[Shape]]
-"""Tells the shapes of the next pods of the queue."""
+"""Returns the shapes of the next pods of the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """An algorithm, composed: who is next, which node is better, which is refused, and what a node has to give.
+    """An algorithm, composed of an order of pods, a rank of nodes, a guard and the capacity of nodes.
 
-    Every combination of parts is legal but for one: ``lowest_risk`` without a guard. With a plan, batch and gratis pods
-    wait for their planned start, and nobody is evicted to make room for them; the monitor evicts as ever.
+    Every combination of parts is valid except ``lowest_risk`` without a guard. With a plan, batch and gratis pods wait
+    for their planned start, and no pod is evicted to make room for them; the monitor evicts as in every policy.
 
     Attributes
     ----------
     name : as users write it.
     order : order of the queue.
-    rank : score of the nodes; of those that slack leaves open it decides only with ``ranks_slack``.
-    guard : QoS check; None looks at resources only.
+    rank : score of the nodes; among those that slack leaves open it decides only with ``ranks_slack``.
+    guard : QoS check; None considers resources only.
     lowest_risk : whether the guard's least risky candidate wins, or the best-ranked that passes.
-    capacity : what batch and gratis pods find free.
-    ranks_slack : whether ``rank`` orders the nodes that have enough slack; else the one with most left is best.
+    capacity : the free amounts for batch and gratis pods.
+    ranks_slack : whether ``rank`` orders the nodes with enough slack; otherwise the one with most left is best.
     monitor : whether overloaded nodes are relieved of batch and gratis pods (see `overload_monitor`).
-    relieves_latency : whether batch and gratis pods leave a node on which a service is measured over its limit (see
+    relieves_latency : whether batch and gratis pods leave a node with a measured break of a latency limit (see
         `latency_relief`).
-    follows_run_time : whether a batch or gratis pod is placed by the forecast slack up to its own end (p90), where
-        forecasts reach so far, and not by that of the coming slot.
-    plan : how batch and gratis pods are planned over time (see `planning`); None looks at the present only.
+    follows_run_time : whether a batch or gratis pod is placed by the forecast slack up to its own end (p90), if
+        forecasts reach so far, instead of the slack of the coming slot.
+    plan : how batch and gratis pods are planned over time (see `planning`); None considers the present only.
 
     Raises
     ------
@@ -94,7 +97,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.lowest_risk and self.guard is None:
-            raise InputError("the least risky node can't be chosen without a guard that tells risks", field="policy")
+            raise InputError("the least risky node can't be chosen without a guard that computes risks", field="policy")
 
     @property
     def tells_jobs_apart(self) -> bool:
@@ -107,12 +110,12 @@ class Placement(NamedTuple):
 
     Attributes
     ----------
-    row : the chosen node's row; -1 when no node fits.
-    probability : predicted probability of breaking a limit there; None when no service is concerned.
+    row : the chosen node's row; -1 if no node fits.
+    probability : predicted probability of breaking a limit there; None if no service is concerned.
     refused : why other nodes were refused.
-    guarded : whether the latency limits were looked at.
-    why : the choice in one sentence, where the policy has more to say than its name.
-    basis : what the probability rests on (see `applicability`); 0 where no service is concerned.
+    guarded : whether the latency limits were checked.
+    why : the choice in one sentence, if the policy adds more than its name.
+    basis : the basis of the probability (see `applicability`); 0 if no service is concerned.
     """
 
     row: int
@@ -124,13 +127,13 @@ class Placement(NamedTuple):
 
 
 class OpenNodes(NamedTuple):
-    """The nodes that a pod may be placed on, as far as resources go.
+    """The nodes that have enough resources for a pod.
 
     Attributes
     ----------
-    rows : (N,) which they are.
-    scores : (N,) the higher the better; read where a row is open.
-    refused : why the others are not.
+    rows : (N,) whether each is open.
+    scores : (N,) the higher the better; read only for open rows.
+    refused : why the others are closed.
     """
 
     rows: Booleans
@@ -151,37 +154,38 @@ class Placer:
         self._cacheable = policy.rank.cacheable
 
     def candidates(self, snapshot: Snapshot, shape: FitShape) -> Candidates:
-        """Return the nodes as a shape sees them, up to date."""
+        """Return the nodes from the view of a shape, up to date."""
         found = self._candidates.pop(shape, None)
         if found is None:
             found = Candidates(shape, self.feasibility, self.policy.rank, self._ties)
             self._evaluated += snapshot.size
             if len(self._candidates) >= SHAPES_REMEMBERED:
                 del self._candidates[next(iter(self._candidates))]
-        self._candidates[shape] = found  # at the end: the first is the one that was not used for longest
+        self._candidates[shape] = found  # at the end: the first is the least recently used
         found.refresh(snapshot)
         return found
 
     @property
     def effort(self) -> int:
-        """What placing took so far, in pairs of a pod and a node that the forecaster was asked about."""
+        """Cost of placing so far, in pairs of a pod and a node that were passed to the forecaster."""
         asked = 0 if self.policy.guard is None else self.policy.guard.effort
         return asked + self._evaluated // EVALUATED_A_PAIR
 
     def known(self, snapshot: Snapshot, shape: FitShape) -> Candidates | None:
-        """Return the nodes as a shape that is remembered sees them, up to date; None for another shape."""
+        """Return the nodes from the view of a cached shape, up to date; None for another shape."""
         found = self._candidates.get(shape)
         if found is not None:
             found.refresh(snapshot)
         return found
 
     def forget(self, used: set[Shape]) -> None:
-        """Drop what is kept for constraints that no waiting pod has."""
+        """Drop the caches of constraints that no waiting pod has."""
         self.feasibility.forget({shape.fit.constraints for shape in used})
 
     def renew(self) -> None:
-        """Begin a cycle: drop what was fetched ahead, and begin anew with the numbers of reasons once there are many,
-        since nobody holds a code between two cycles."""
+        """Begin a cycle: drop prefetched answers, and restart the numbers of reasons once there are many. Between two
+        cycles no object holds a code.
+        """
         if self.policy.guard is not None:
             self.policy.guard.begin()
         if len(self.feasibility.reasons.messages) > REASONS_KEPT:
@@ -189,7 +193,7 @@ class Placer:
             self._candidates.clear()
 
     def forget_answers(self) -> None:
-        """Drop what the QoS forecaster said: it is another one now."""
+        """Drop the answers of the QoS forecaster, because it was replaced."""
         if self.policy.guard is not None:
             self.policy.guard.forget()
 
@@ -198,7 +202,7 @@ class Placer:
         return self.unfit(snapshot, self.candidates(snapshot, shape))
 
     def place(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
-        """Choose a node for a pod of this shape, or say why there is none."""
+        """Choose a node for a pod of this shape, or return why there is none."""
         candidates = self.candidates(snapshot, shape.fit)
         unfit = self.unfit(snapshot, candidates)
         if not candidates.tally.get(FITS):
@@ -219,7 +223,7 @@ class Placer:
         if probabilities is None:
             asked = first
             if candidates.tally[FITS] <= 4 * FEW_ROWS:
-                # On a full cluster few rows are left and most refuse: then one call asks about all of them.
+                # On a full cluster few rows are left and most refuse: then one call covers all of them.
                 open_rows = guard.not_refused(snapshot, shape, candidates.codes == FITS)
                 asked = np.union1d(first, open_rows) if len(open_rows) <= FEW_ROWS else first
             self._ask_ahead(snapshot, shape, forecaster, guard, asked, upcoming())
@@ -238,11 +242,11 @@ class Placer:
         forecaster: QosForecaster,
         likely: Likely | None = None,
     ) -> Placement:
-        """Choose one of the open nodes for a pod, the best that the guard lets pass, or say why there is none.
+        """Choose one of the open nodes for a pod, the best that the guard admits, or return why there is none.
 
         Parameters
         ----------
-        likely : tells what a call of the forecaster, where one is needed, asks about as well; None for nothing.
+        likely : returns further pairs for a call of the forecaster, if one is needed; None for nothing.
         """
         guard = self.policy.guard
         if guard is None:
@@ -265,11 +269,11 @@ class Placer:
 
     @property
     def keeps_scores(self) -> bool:
-        """Whether what `candidates` have as scores is the policy's rank: not where that draws anew."""
+        """Whether the scores of `candidates` are the policy's rank: False for a rank that draws again each time."""
         return self._cacheable
 
     def fitting(self, snapshot: Snapshot, shape: Shape) -> OpenNodes:
-        """Return the nodes that a shape fits on, by rank; a rank that draws draws anew."""
+        """Return the nodes that a shape fits on, by rank; a random rank draws again."""
         candidates, rank = self.candidates(snapshot, shape.fit), self.policy.rank
         scores = candidates.scores
         if not rank.cacheable:
@@ -279,8 +283,9 @@ class Placer:
     def probabilities(
         self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
     ) -> Floats:
-        """Return (K,) probabilities that a limit on each row would be broken with the pod there; all 0 without a
-        guard, and where it is not concerned."""
+        """Return (K,) probabilities that a limit on each row would break with the pod there. All are 0 without a guard,
+        and where it is not concerned.
+        """
         guard, found = self.policy.guard, np.zeros(len(rows))
         if guard is not None and len(rows):
             found = np.where(
@@ -289,11 +294,11 @@ class Placer:
         return found
 
     def basis(self, shape: Shape, row: int) -> int:
-        """Return what the guard's latest answer about a row rests on (see `applicability`); 0 without a guard."""
+        """Return the basis of the guard's latest answer about a row (see `applicability`); 0 without a guard."""
         return 0 if self.policy.guard is None else self.policy.guard.basis(shape, row)
 
     def at_risk(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], rest: Placement) -> Placement:
-        """Return a refusal that also tells of rows which the guard was asked about and refuses."""
+        """Return a refusal that includes the rows which the guard checked and refuses."""
         guard = self.policy.guard
         groups = [] if guard is None else guard.by_service(shape, rows)
         if not groups:
@@ -308,13 +313,13 @@ class Placer:
 
     @property
     def accepted(self) -> float:
-        """The highest probability of breaking a limit that is accepted; 1 without a guard."""
+        """The highest accepted probability of breaking a limit; 1 without a guard."""
         return 1.0 if self.policy.guard is None else self.policy.guard.threshold
 
     def _widened(
         self, among: OpenNodes, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster, guard: QosGuard
     ) -> Placement:
-        """Ask about more and more rows, where the first were refused, until one passes or none is left."""
+        """Check more and more rows, if the first were refused, until one passes or all are refused."""
         remaining = guard.not_refused(snapshot, shape, among.rows)
         width = WIDTH
         while len(remaining):
@@ -337,8 +342,9 @@ class Placer:
     def _least_risky(
         self, among: OpenNodes, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster, guard: QosGuard
     ) -> Placement:
-        """Return the placement of an online pod on the node with the lowest risk in steps of `RISK_STEP`, the
-        best-ranked of equals, where the guard refuses every node."""
+        """Return the placement of an online pod on the node with the lowest risk, for a guard that refuses every node.
+        The risk counts in steps of `RISK_STEP`; of equals the best-ranked wins.
+        """
         rows = np.flatnonzero(among.rows)
         rows = rows[np.argsort(-among.scores[rows], kind="stable")]
         probabilities = guard.present_probabilities(snapshot, shape, rows, forecaster)
@@ -366,9 +372,9 @@ class Placer:
         nearest: float,
         verdicts: tuple[NodeVerdict, ...],
     ) -> Placement | None:
-        """Return a trial on the least risky of the nodes that were refused, where the budget allows one.
+        """Return a trial on the least risky of the refused nodes, if the budget allows one.
 
-        Its probability is asked for anew: what is remembered of a refusal may be of an earlier, smaller mix.
+        Computes its probability again: a remembered refusal may belong to an earlier, smaller mix.
         """
         exploration = self.exploration
         if shape.online or not exploration.allows(snapshot, row, nearest):
@@ -381,7 +387,7 @@ class Placer:
         return Placement(row, probability, verdicts, guarded=True, why=why, basis=guard.basis(shape, row))
 
     def unfit(self, snapshot: Snapshot, candidates: Candidates) -> tuple[NodeVerdict, ...]:
-        """Return why nodes can't take a shape whose candidates are up to date."""
+        """Return why nodes can't take a shape, from up-to-date candidates."""
         if candidates.unfit is None:
             candidates.unfit = tuple(constraint_verdicts(snapshot, candidates, self.feasibility.reasons))
         return candidates.unfit
@@ -395,14 +401,14 @@ class Placer:
         rows: NDArray[np.intp],
         probabilities: Floats,
     ) -> Placement | None:
-        """Return the placement on the best of these rows, which come best-ranked first; None when all are refused."""
+        """Return the placement on the best of these rows, which come best-ranked first; None if all are refused."""
         step = RISK_STEP if self.policy.lowest_risk else 0.0
         chosen = least_risky(probabilities, guard.threshold, step)
         if chosen < 0:
             return None
         row, probability = rows.item(chosen), probabilities.item(chosen)
         verdicts = unfit
-        if max(probabilities.tolist()) > guard.threshold:  # of the few that are asked about first, faster than an array
+        if max(probabilities.tolist()) > guard.threshold:  # for the few rows of the first call, faster than an array
             refused = rows[probabilities > guard.threshold]
             verdicts = (*risk_verdicts(snapshot, guard.by_service(shape, refused)), *verdicts)
         if not guard.concerns(snapshot, shape, row):
@@ -419,10 +425,10 @@ class Placer:
         asked: NDArray[np.intp],
         upcoming: Sequence[Shape],
     ) -> None:
-        """Ask about this pod and, in the same call, about those after it.
+        """Ask about this pod and, in the same call, about the pods after it.
 
-        The pods before it will take some of the best nodes, so the k-th is expected to look at those from rank k on.
-        A wrong guess costs a call, never a wrong decision.
+        The pods before it will take some of the best nodes, so the k-th pod probably needs those from rank k on. A
+        wrong guess costs a call and leaves decisions correct.
         """
         shapes, ends, rows = [shape], [len(asked)], asked.tolist()
         relief, online = snapshot.columns.relief_clock, shape.online

@@ -1,9 +1,8 @@
-"""Which parked shapes are woken by what changed.
+"""The parked shapes that a change wakes.
 
-Owned by `cycle.Scheduler`. Freed capacity wakes at once, a falling request rate when the back-off is over. Where the
-policy has a guard it is asked about freed rows first (`queueing_hints_qos`): a shape that it refuses there counts an
-attempt and stays where it is. Invariant: a shape that one of the changed rows can take is woken; nothing else can have
-helped it.
+Owned by `cycle.Scheduler`. Freed capacity wakes at once, a falling request rate after the back-off. A policy's guard
+checks the freed rows first (`queueing_hints_qos`): a shape that it refuses there counts an attempt and stays where it
+is. Invariant: a shape that one of the changed rows can take is woken; nothing else can have helped it.
 """
 
 from __future__ import annotations
@@ -37,23 +36,23 @@ class QueueingHints:
         self._queue = queue
         self._failures = failures
         self._hopes: dict[Shape, list[int]] = {}
-        """The rows on which the guard lets a shape pass that was woken in this cycle for them alone."""
+        """The rows that the guard admits for a shape; the shape was woken in this cycle for them alone."""
         self._screened: dict[int, int] = {}
-        """Their versions when the guard was asked."""
+        """Their versions at the guard's answer."""
         self._peers_seen = 0
-        """The clock of `PodMatches` when its changes were looked at last."""
+        """The clock of `PodMatches` at the last check of its changes."""
         self._nodes_seen = 0
-        """The same of the nodes' own fields."""
+        """The clock of the nodes' own fields at that check."""
         self._put_off: set[Shape] = set()
-        """Shapes that are looked at in the next cycle, since this one compared enough for their namespace."""
+        """Shapes that wait for the next cycle, since this one used up the comparisons of their namespace."""
 
     @property
     def has_put_off(self) -> bool:
-        """Whether parked shapes wait for the next cycle to be looked at."""
+        """Whether parked shapes wait for a check in the next cycle."""
         return bool(self._put_off)
 
     def next_change(self, now: float) -> float:
-        """Return when `wake` has something to do without an event: now where this cycle's binds concern parked pods."""
+        """Return when `wake` has work without an event: now if this cycle's binds concern parked pods."""
         moved = self._state.matches.clock != self._peers_seen
         return now if moved and any(shape.fit.depends for shape in self._queue.parked_shapes()) else math.inf
 
@@ -67,7 +66,8 @@ class QueueingHints:
             return
         policy = self._placer.policy
         guard = policy.guard
-        # A node that the guard refuses may still be freed for a batch pod elsewhere: where that is done, all are tried.
+        # A node that the guard refuses may still be freed for a batch pod elsewhere: under such policies, all are
+        # tried.
         screens = guard is not None and policy.rank.cacheable and policy.capacity is Capacity.REQUESTS
         freed: dict[FitShape, list[int]] = {}
         quieter: dict[FitShape, bool] = {}
@@ -96,17 +96,16 @@ class QueueingHints:
         self._state.eased.clear()
 
     def _by_rows(self, *, eased: bool) -> list[Shape]:
-        """Return the parked shapes that changed rows alone may help; others are looked at by `_wake_peers`."""
+        """Return the parked shapes that only changed rows may help; `_wake_peers` checks the others."""
         parked = self._queue.parked_shapes()
         if not self._state.matches.active:
             return parked
         return [shape for shape in parked if not shape.fit.depends or (eased and self._was_at_risk(shape))]
 
     def _wake_peers(self, snapshot: Snapshot, now: float, relieved: list[int]) -> None:
-        """Wake the shapes that depend on other pods where one of these came or went, or a row has more room for them.
+        """Wake the shapes that depend on other pods if one of these came or went, or a row has more room for them.
 
-        A pod more or less may open any row of its domain, not only its own; so may a node that goes, or that comes to
-        another domain.
+        One pod may open any row of its domain, not only its own. So may a node that leaves or that changes its domain.
         """
         seen, self._peers_seen = self._peers_seen, self._state.matches.clock
         nodes_seen, self._nodes_seen = self._nodes_seen, self._state.columns.spec_clock
@@ -116,7 +115,7 @@ class QueueingHints:
             return
         matches = self._state.matches
         parked = self._queue.parked_shapes()
-        for shape in sorted(parked, key=lambda one: one not in before) if before else parked:
+        for shape in sorted(parked, key=lambda shape: shape not in before) if before else parked:
             peers = shape.fit.peers
             if peers is None or not peers.refuses or matches.claimed(peers.sole_claims):
                 continue
@@ -134,7 +133,7 @@ class QueueingHints:
                 self._queue.wake(shape, now, urgent=True)
 
     def is_stale(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> bool:
-        """Whether a shape was woken for rows that others have taken since; no other row would let it pass."""
+        """Whether other pods have since taken the rows that woke a shape; all other rows refuse it."""
         rows = self._hopes.get(shape)
         if rows is None:
             return False
@@ -148,7 +147,7 @@ class QueueingHints:
         return not self._hopes[shape]
 
     def _screen_again(self, snapshot: Snapshot, taken: set[int], forecaster: QosForecaster) -> None:
-        """Ask about rows on which somebody was placed, for all shapes that hope for them, in one go."""
+        """Check the rows with new placements again, for all shapes that were woken for them, in one call."""
         fitting: dict[FitShape, list[int]] = {}
         wanted = []
         for shape, rows in self._hopes.items():
@@ -172,14 +171,14 @@ class QueueingHints:
     def _refuse(self, shape: Shape, now: float) -> None:
         self._queue.refused(shape, now)
         if not self._was_at_risk(shape):
-            del self._failures[shape]  # it says that no node has room; one has, and a falling rate can help there
+            del self._failures[shape]  # one node has room, and a falling rate can help there
 
     def _was_at_risk(self, shape: Shape) -> bool:
         failure = self._failures.get(shape)
         return failure is None or failure.guarded
 
     def _takes(self, snapshot: Snapshot, shape: FitShape, rows: list[int]) -> list[int]:
-        """Return those of the rows on which a shape fits."""
+        """Return the rows that a shape fits on."""
         if not rows:
             return []
         known = None if shape.peers is not None else self._placer.known(snapshot, shape)

@@ -1,10 +1,9 @@
-"""Whom a change can help where the latency guard has a say: asked before anybody is woken.
+"""The shapes that a change can help under a latency guard, computed before any pod is woken.
 
 Called by `queueing_hints` with the shapes that fit on rows which have just been relieved. A shape that the guard
-refuses on each of them would be refused when it is tried, since on all other rows it was refused before, so it need not
-be tried. Forecasts never fall in size or cpu: so of each type only the smallest jobs are asked about first, all rows in
-one call, and a second call is made only for those that no refusal covers. Invariant: a shape is left out only where the
-guard's answers about the rows as they are now refuse it.
+refuses on each of them needs no attempt: all other rows refused it before. Forecasts never fall in size or cpu. The
+first call therefore covers only the smallest jobs of each type, on all rows; a second call covers only jobs that no
+refusal covers. Invariant: a shape is left out only if the guard's answers about the current rows refuse it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Pair = tuple[Shape, int]
 def shapes_to_requeue(
     snapshot: Snapshot, guard: QosGuard, wanted: Iterable[tuple[Shape, Sequence[int]]], forecaster: QosForecaster
 ) -> dict[Shape, list[int]]:
-    """Return the batch or gratis shapes that the guard lets pass on some of their rows, with those rows."""
+    """Return the batch or gratis shapes that the guard admits on some of their rows, with those rows."""
     passed: dict[Shape, list[int]] = {}
     unknown: list[Pair] = []
     counts = snapshot.service_counts
@@ -46,7 +45,7 @@ def shapes_to_requeue(
 
 
 def _smallest(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return, for each type and row, the pairs than which none is smaller both in input and in cpu."""
+    """Return, for each type and row, the pairs without a pair that is smaller both in input and in cpu."""
     least: list[Pair] = []
     cheapest: dict[tuple[int, int], int] = {}
     for shape, row in sorted(pairs, key=_size):

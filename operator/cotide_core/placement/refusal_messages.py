@@ -1,7 +1,7 @@
 """Words for decisions: why nodes were refused, in kube-scheduler's manner, and why a node was chosen.
 
-Called by `placement` and `cycle`. Each node is counted once, under the first reason that refused it, so that the
-numbers of a sentence add up to the number of nodes.
+Called by `placement` and `cycle`. Each node counts once, under the first reason that refused it. The numbers of a
+sentence therefore add up to the number of nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cotide_core.qos.qos_guard import AtRisk
 from cotide_core.state.snapshot import Snapshot
 
 NAMED_SERVICES = 3
-"""Services that a sentence names one by one; the rest are summed (chosen: events are cut at 1 KiB)."""
+"""Services that a sentence names; the rest are summed (chosen: events are cut at 1 KiB)."""
 
 
 def constraint_verdicts(snapshot: Snapshot, candidates: Candidates, reasons: Reasons) -> list[NodeVerdict]:
@@ -33,9 +33,9 @@ def constraint_verdicts(snapshot: Snapshot, candidates: Candidates, reasons: Rea
 
 
 def risk_verdicts(snapshot: Snapshot, refused: Sequence[AtRisk]) -> list[NodeVerdict]:
-    """Return why rows were refused by a guard, most nodes first, one for each of few services and one for the others.
+    """Return why a guard refused rows, most nodes first: one verdict for each of few services and one for the others.
 
-    Where a probability follows from the refusal of a smaller pod or an earlier mix it is the least that it can be.
+    A probability that follows from the refusal of a smaller pod or an earlier mix is a lower bound.
     """
     ordered = sorted(sorted(refused), key=itemgetter(1), reverse=True) if len(refused) > 1 else refused
     verdicts = [
@@ -57,7 +57,7 @@ def _at_risk(
 
 
 def services_at_risk(instructions: Iterable[Instruction]) -> set[str]:
-    """Return the Workloads for whose sake pods that wait were refused nodes, as far as verdicts name them."""
+    """Return the Workloads that caused refusals of nodes to waiting pods, as far as verdicts name them."""
     return {
         verdict.service
         for instruction in instructions

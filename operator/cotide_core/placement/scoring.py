@@ -1,11 +1,12 @@
 """Ranks: how good each feasible node is for a pod; composable, higher is better.
 
-Used by `policies` to build a `placement.Policy`; evaluated by `candidates`. A rank is a function of (snapshot,
-shape, rows) to one float per row, so a policy is a weighted sum written in one line. Ranks whose value depends on
-nothing but the row and the shape are cached by shape and updated for changed rows only. Every bind changes one row for
-every shape, so a rank also says in plain numbers what one row is worth, ten times faster than in arrays of one: by a
-function that holds the cells which it reads, and is good for as long as its snapshot. Invariant: both ways give the
-same bits.
+Used by `policies` to build a `placement.Policy`; evaluated by `candidates`. A rank is a function of (snapshot, shape,
+rows) to one float per row, so a policy is a weighted sum written in one line. Ranks that depend only on the row and the
+shape are cached by shape and updated for changed rows only.
+
+Every bind changes one row for every shape. A rank therefore also returns a function for one row in plain numbers, ten
+times faster than arrays of one. The function holds the cells that it reads, and is valid as long as its snapshot.
+Invariant: both ways give the same bits.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ RATE_SCALE: Final = 10_000.0
 """Requests per second at which `LowRate` gives one half (chosen: the middle of the paper's 1k to 200k on a log
 scale)."""
 PACKED_RANK_WEIGHT: Final = 1 / 400
-"""Of a policy's own rank in `packed`: all terms of QPSM's, 13.5, then weigh less than a thirtieth of a node, which
-weighs beside a pod's own wishes what kube-scheduler's MostAllocated does (chosen)."""
+"""Weight of a policy's own rank in `packed`. All terms of QPSM's, 13.5, then weigh less than a thirtieth of a node.
+Against a pod's own wishes, a node weighs as kube-scheduler's MostAllocated does (chosen).
+"""
 
 
 RowScore = Callable[[int], float]
-"""Says what one row is worth."""
+"""Returns the score of one row."""
 
 
 class Rank(Protocol):
@@ -39,12 +41,12 @@ class Rank(Protocol):
 
     @property
     def cacheable(self) -> bool:
-        """Whether the value of a row changes only when the row does."""
+        """Whether the value of a row changes only with the row."""
         ...
 
     @property
     def span(self) -> float:
-        """How far the best and the worst value are apart at most."""
+        """Upper bound of the difference between the best and the worst value."""
         ...
 
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
@@ -52,18 +54,18 @@ class Rank(Protocol):
         ...
 
     def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
-        """Return what gives the same for one row, as long as the snapshot shows all."""
+        """Return a function that gives the same for one row, as long as the snapshot shows all."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LeastAllocated:
-    """Mean share that stays free of cpu, memory and what else is asked for: kube-scheduler's default.
+    """Mean share that stays free of cpu, memory and the other requested resources: kube-scheduler's default.
 
-    Containers without a request count with 100m cpu and 200Mi memory each, as there: of waiting pods and of placed
-    ones. Pods that ask for reclaimed capacity are scored by what they ask for alone. Of cpu what pods of phases will
-    ask for is no longer free, or is free already: else those in small phases would gather on one node and grow there
-    together. A resource that is used up counts as 0, however much beyond it is counted.
+    As in kube-scheduler, containers without a request count with 100m cpu and 200Mi memory each, for waiting pods and
+    for placed ones. Pods of reclaimed capacity are scored by their reclaimed requests alone. For pods with phases, cpu
+    counts with the coming requests: otherwise pods in small phases would gather on one node and grow there together. A
+    resource that is used up counts as 0, also beyond its limit.
     """
 
     cacheable: bool = True
@@ -80,7 +82,7 @@ class LeastAllocated:
         return total / len(shares)
 
     def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
-        """Return what gives the same for one row."""
+        """Return a function that gives the same for one row."""
         cells, count = snapshot.cells, len(shape.scored)
         free, allocatable, growth = cells.free, cells.allocatable, cells.growth_millicores
         scored = [(free[column], allocatable[column], amount) for column, amount in shape.scored]
@@ -91,8 +93,8 @@ class LeastAllocated:
         others = scored[2:]
 
         def score(row: int) -> float:
-            there, offered = free_cpu[row], offered_cpu[row]
-            left = there - cpu - min(growth[row], there) - counted_cpu[row]
+            available, offered = free_cpu[row], offered_cpu[row]
+            left = available - cpu - min(growth[row], available) - counted_cpu[row]
             total = (left if left > 0 else 0) / (offered if offered > 1 else 1)
             left, offered = free_memory[row] - memory - counted_memory[row], offered_memory[row]
             total += (left if left > 0 else 0) / (offered if offered > 1 else 1)
@@ -111,7 +113,7 @@ def _with_shares(scored: Sequence[tuple[memoryview, memoryview, int]], row: int,
 
 @dataclass(frozen=True, slots=True)
 class WithoutService:
-    """1 where no online service runs, else 0 (Ou 2024, section 4.3: such nodes need no forecast)."""
+    """1 without an online service on the node, otherwise 0 (Ou 2024, section 4.3: such nodes need no forecast)."""
 
     cacheable: bool = True
     span: float = 1.0
@@ -122,7 +124,7 @@ class WithoutService:
         return np.asarray(snapshot.service_counts[rows] == 0, np.float64)
 
     def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
-        """Return what gives the same for one row."""
+        """Return a function that gives the same for one row."""
         del shape
         counts = snapshot.cells.service_counts
         return lambda row: 1.0 if counts[row] == 0 else 0.0
@@ -130,9 +132,9 @@ class WithoutService:
 
 @dataclass(frozen=True, slots=True)
 class LowRate:
-    """Nodes whose online services are quiet first: ``1 / (1 + rate / RATE_SCALE)``.
+    """Nodes with quiet online services first: ``1 / (1 + rate / RATE_SCALE)``.
 
-    It only decides whom the model is asked about first, since the measured risk is above all a threshold on the rate.
+    It only orders the nodes for the model's checks, since the measured risk is above all a threshold on the rate.
     """
 
     cacheable: bool = True
@@ -144,7 +146,7 @@ class LowRate:
         return 1.0 / (1.0 + snapshot.service_rates[rows] / RATE_SCALE)
 
     def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
-        """Return what gives the same for one row."""
+        """Return a function that gives the same for one row."""
         del shape
         rates = snapshot.cells.service_rates
         return lambda row: 1.0 / (1.0 + rates[row] / RATE_SCALE)
@@ -152,7 +154,7 @@ class LowRate:
 
 @dataclass(frozen=True, slots=True)
 class LowPressure:
-    """Nodes with the least cpu asked for by batch and gratis pods first: shortest slowdown, so shortest completion."""
+    """Nodes with the lowest cpu requests of batch and gratis pods first: shortest slowdown, so shortest completion."""
 
     cacheable: bool = True
     span: float = 1.0
@@ -163,7 +165,7 @@ class LowPressure:
         return 1.0 / (1.0 + millicores / np.maximum(1, snapshot.allocatable[CPU_COLUMN, rows]))
 
     def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
-        """Return what gives the same for one row."""
+        """Return a function that gives the same for one row."""
         held, offers = snapshot.cells.batch_millicores, snapshot.cells.allocatable[CPU_COLUMN]
         own = 0 if shape.online else shape.millicores
 
@@ -191,7 +193,7 @@ class RandomRank:
         return self.generator.random(len(snapshot.alive[rows]))
 
     def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
-        """Return what draws for any row."""
+        """Return a function that draws for any row."""
         del snapshot, shape
         return lambda _: float(self.generator.random())
 
@@ -220,7 +222,7 @@ class Weighted:
         return total
 
     def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
-        """Return what gives the same for one row."""
+        """Return a function that gives the same for one row."""
         terms = [(rank.row_score(snapshot, shape), weight) for rank, weight in self.terms]
 
         def score(row: int) -> float:
@@ -233,5 +235,5 @@ class Weighted:
 
 
 def packed(rank: Rank) -> Weighted:
-    """Turn a rank round: the least free share first (kube-scheduler's MostAllocated), and by rank between equals."""
+    """Reverse a rank: the least free share first (kube-scheduler's MostAllocated), and by rank between equals."""
     return Weighted(((LeastAllocated(), -1.0), (rank, PACKED_RANK_WEIGHT)))

@@ -1,8 +1,8 @@
-"""The best-scored rows of a column of scores, kept up as single scores change, and random choices between equals.
+"""The best-scored rows of a column of scores, updated as single scores change, and random choices between equals.
 
-Used by `candidates`: choosing the best of 5,000 nodes, or the best eight, must not cost a pass over all of them for
-every pod. Invariant: the list holds exactly the rows whose (-score, position) is not above the cut, in that order; the
-position of a row is drawn, so no row wins ties by its number.
+Used by `candidates`: choosing the best of 5,000 nodes, or the best eight, must avoid a pass over all of them for every
+pod. Invariant: the list holds exactly the rows with a (-score, position) up to the cut, in that order. The position of
+a row is random, so row numbers do not decide ties.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.kernels.best_rows import best_rows
 
 KEPT: Final = 128
-"""Rows that a fresh list holds (chosen: a rebuild, one pass over all scores, is needed about once in so many
-placements)."""
+"""Rows of a fresh list (chosen: a rebuild, one pass over all scores, is needed about once in as many placements)."""
 DRAWS: Final = 1024
-"""Draws that are made at once (chosen: a call of numpy for each takes ten times as long)."""
+"""Number of draws at once (chosen: a call of numpy for each takes ten times as long)."""
 _STREAM: Final = 1
-"""Part of the seed: the draws here are not those of a policy that draws nodes."""
+"""Part of the seed: it separates these draws from those of a policy that draws nodes."""
 _END: Final = (np.inf, 0, 0)
 
 
 class Ties:
-    """Random choices between equally good rows; the same seed and the same questions give the same answers.
+    """Random choices between equally good rows; the same seed and the same calls give the same answers.
 
-    Which of the best rows takes a pod is drawn for each pod. The order in which a guard is asked about equals is drawn
-    once for each number of rows: with another order for each pod it would know no answer from the pod before.
+    The choice among the best rows is drawn for each pod. The order of equals in a guard's calls is drawn once for each
+    number of rows: a new order for each pod would make the answers about the previous pod useless.
     """
 
     def __init__(self, seed: int) -> None:
@@ -40,7 +39,7 @@ class Ties:
         self._positions: NDArray[np.int64] = self._order
 
     def pick(self, count: int) -> int:
-        """Return a number of [0, count), each as likely."""
+        """Return a number of [0, count), each equally likely."""
         if count == 1:
             return 0
         if not self._draws:
@@ -48,7 +47,7 @@ class Ties:
         return int(self._draws.pop() * count)
 
     def best(self, scores: Floats, among: Booleans) -> int:
-        """Return one of the rows with the highest score; -1 where none is open."""
+        """Return one of the rows with the highest score; -1 if none is open."""
         open_scores = np.where(among, scores, -np.inf)
         top = open_scores.max(initial=-np.inf)
         if top == -np.inf:
@@ -65,7 +64,7 @@ class Ties:
         return self._order
 
     def positions(self, size: int) -> NDArray[np.int64]:
-        """Return (size,) where each row stands in that order."""
+        """Return (size,) each row's place in that order."""
         self.order(size)
         return self._positions
 
@@ -75,7 +74,7 @@ class Ranking:
 
     Parameters
     ----------
-    kept : rows that a fresh list holds.
+    kept : number of rows of a fresh list.
     """
 
     def __init__(self, ties: Ties, kept: int = KEPT) -> None:
@@ -90,7 +89,7 @@ class Ranking:
         self._cut = None
 
     def change(self, row: int, old: float, new: float) -> None:
-        """Note that the score of a row changed."""
+        """Record that the score of a row changed."""
         if self._cut is None or old == new:
             return
         position = self._positions[row]
@@ -109,7 +108,7 @@ class Ranking:
         return [row for _, _, row in self._list[:count]]
 
     def top(self, scores: Floats) -> tuple[float, int]:
-        """Return the highest score, and how many rows of the list have it; -inf and 0 where none is above -inf."""
+        """Return the highest score, and how many rows of the list have it; -inf and 0 if all are -inf."""
         self.fill(scores, 1)
         found = self._list
         if not found:
@@ -124,11 +123,11 @@ class Ranking:
         return self._list[index][2]
 
     def lacks(self, count: int) -> bool:
-        """Whether it takes a pass over the scores to say which the best `count` are."""
+        """Whether finding the best ``count`` rows takes a pass over the scores."""
         return self._cut is None or (len(self._list) < count and self._cut < _END)
 
     def fill(self, scores: Floats, count: int) -> None:
-        """Have the best `count` ready."""
+        """Prepare the best ``count`` rows."""
         if self.lacks(count):
             self._build(scores, max(self._kept, 2 * count))
 

@@ -1,7 +1,7 @@
-"""What is said to a pod that stays in the queue: one `Wait` when the words change, none while they don't.
+"""The instructions for a pod that stays in the queue: one `Wait` when the message changes, none otherwise.
 
-Called by `cycle` after each failed attempt. Invariant: two Waits of one pod that follow each other say different
-things, so that a reader is told of changes and not of attempts.
+Called by `cycle` after each failed attempt. Invariant: two consecutive Waits of one pod differ, so that a reader sees
+changes and not attempts.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def wait(
     room: Room | None = None,
     cap: str = "",
 ) -> Wait | None:
-    """Return what to tell, or None when it was told already.
+    """Return the Wait to emit, or None if the same was emitted before.
 
     Parameters
     ----------
     placement : the attempt that failed, for its verdicts.
-    room : what is being freed for the pod.
+    room : the room that is being made for the pod.
     cap : the limit of its namespace that it waits for.
     """
     node = "" if room is None else room.node
@@ -66,7 +66,7 @@ def wait(
 
 
 def risk_of(probability: float, basis: int, qos_model: str) -> Forecast:
-    """Return the forecast of a pod about which only a latency risk is known, with what that rests on."""
+    """Return the forecast of a pod with a latency risk only, and the basis of the risk."""
     return Forecast(
         probability,
         qos_model=qos_model,
@@ -76,7 +76,7 @@ def risk_of(probability: float, basis: int, qos_model: str) -> Forecast:
 
 
 def refusal(entry: QueuedPod, placement: Placement, nodes: int, qos_model: str) -> Wait | None:
-    """Return what to tell of an attempt that found no node among so many, or None when it was told already."""
+    """Return the Wait for an attempt that found no node among ``nodes``, or None if the same was emitted before."""
     message = sentence(placement.refused, nodes)
     forecast = NO_FORECAST
     if placement.probability is not None:

@@ -1,11 +1,10 @@
-"""What each node will have free, from the expected ends of the pods that run on it.
+"""The amounts that each node will have free, from the expected ends of its running pods.
 
-Owned by `planning`, read through the kernel `machine_plan`. A batch or gratis pod is expected to give back what it
-holds when an upper quantile of its run time is over; an online pod never. A pod that outlives what was expected of it
-is expected to run for twice as long, again and again: the correction of the replay's kernels. Rows are worked out anew
-when they changed or when such a moment came, not in every cycle. Times are int64 microseconds of the driver's clock,
-so that the same plan comes out on every machine. Invariant: after `refresh`, the arrays are what working out all rows
-would give.
+Owned by `planning`, read through the kernel `machine_plan`. A batch or gratis pod is expected to release its resources
+after an upper quantile of its run time, an online pod never. A pod that outlives its expected run time is expected to
+run for twice as long, again and again: the correction of the replay's kernels. Rows are recomputed when they changed or
+when such a moment came, not in every cycle. Times are int64 microseconds of the driver's clock, so that all machines
+compute the same plan. Invariant: after `refresh`, the arrays equal a computation of all rows.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from cotide_core.state.remembered import Remembered
 
 MICROSECONDS: Final = 1e6
 LONGEST_SECONDS: Final = 1e8
-"""Longer forecasts count as this, three years, so that no sum overflows."""
+"""Upper bound of a forecast: three years, so that no sum overflows."""
 SEGMENTS: Final = 16
-"""Segments a machine has room for at first (chosen; doubled when one needs more)."""
+"""Initial number of segments a machine has room for (chosen; doubled when one needs more)."""
 VECTORS_KEPT: Final = 1024
-"""What requests occupy, of a generation (chosen: as many as demands of the state)."""
+"""The resources that requests occupy, for a generation (chosen: as many as demands of the state)."""
 PHYSICAL: Final = 2
-"""Further resources of a plan: cpu and memory physically there for batch and gratis pods (see `feasibility`)."""
+"""Further resources of a plan: cpu and memory physically present for batch and gratis pods (see `feasibility`)."""
 
 
 def microseconds(seconds: float) -> int:
@@ -55,7 +54,7 @@ class _Run:
     lasts: int
 
     def end(self, now: int) -> int:
-        """Return when it is expected to end, always after ``now``."""
+        """Return when the pod is expected to end, always after ``now``."""
         lasts = self.lasts
         while self.began + lasts <= now:
             lasts *= 2
@@ -68,7 +67,7 @@ class Availability:
     Attributes
     ----------
     times, free, sizes : (N, K), (N, K, R + 2), (N,); see `kernels.machines`. The first time of a row is far past.
-    outlived : rows that the latest `refresh` worked out and on which a pod has outlived what was first expected of it.
+    outlived : rows that the latest `refresh` recomputed, with a pod that has outlived its first expected end.
     """
 
     def __init__(
@@ -103,21 +102,21 @@ class Availability:
         self._vectors.clear()
 
     def began(self, record: PodRecord, now: int, lasts: int) -> None:
-        """Note a pod that was just started on a row."""
+        """Record a pod that was just started on a row."""
         self._runs.setdefault(record.row, {})[record.pod.uid] = _Run(now, lasts)
         insort(self._ends.setdefault(record.row, []), now + lasts)
 
     def refresh(self, now: int) -> Booleans:
-        """Work out the rows that changed, and those on which a pod outlived what was expected of it.
+        """Recompute the rows that changed, and those with a pod that outlived its expected end.
 
-        Returns (N,) the rows on which something is free earlier than it was expected to be.
+        Returns (N,) the rows with something free earlier than expected.
         """
         columns = self._state.columns
         resources = len(columns.free) + PHYSICAL
         if self.sizes.shape[0] != columns.size or self.free.shape[2] != resources:
             self._make(columns.size, resources)
             self._spec = -1
-        if columns.resource_generation != self._resources_seen:  # one may have got the column of another
+        if columns.resource_generation != self._resources_seen:  # a node may have received the column of another
             self._resources_seen = columns.resource_generation
             self._vectors.clear()
         gained: Booleans = columns.spec_versions[: columns.size] > self._spec
@@ -139,11 +138,11 @@ class Availability:
         return gained
 
     def next_end(self) -> int:
-        """Return the first moment at which a pod will have outlived what was expected of it; `NEVER` for none."""
+        """Return the first moment at which a pod will have outlived its expected end; `NEVER` for none."""
         return int(self._due.min()) if len(self._due) else NEVER
 
     def ends_until(self, row: int, moment: int) -> int:
-        """Return how many pods that run on a row are expected to end by a moment."""
+        """Return how many pods of a row are expected to end by a moment."""
         return bisect_right(self._ends.get(row, []), moment)
 
     def widen(self) -> None:
@@ -156,7 +155,7 @@ class Availability:
         self.times[:, :known], self.free[:, :known] = times, free
 
     def vector(self, requests: tuple[tuple[str, int], ...]) -> Integers:
-        """Return (R + 2,) what requests occupy."""
+        """Return (R + 2,) the amounts that requests occupy."""
         found = self._vectors.get(requests)
         if found is None:
             demand = self._state.demand(requests)
@@ -192,7 +191,7 @@ class Availability:
                 self.outlived.add(row)
             runs[pod.uid] = run
             ends.append((run.end(now), self.vector(pod.requests)))
-        ends.sort(key=lambda one: one[0])
+        ends.sort(key=lambda item: item[0])
         while len(ends) + 1 > self._segments:
             self.widen()
         if runs:

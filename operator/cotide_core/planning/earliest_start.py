@@ -1,8 +1,8 @@
-"""How a plan is worked out: the method of most policies, and what other methods may do differently.
+"""The planning method of most policies, and the steps that other methods may replace.
 
 Owned by `planning`, one object for each engine. `PlanMethod` gives each pod in turn the node with the earliest feasible
-start, through `kernels.machine_plan`; the others build on it. Invariant: a method decides from what it is given, and
-remembers only what `settle` and `started` told it to.
+start, through `kernels.machine_plan`; the other methods build on it. Invariant: a method decides from its arguments,
+and remembers only what `settle` and `started` passed to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cotide_core.state.snapshot import Snapshot
 
 
 class PlanContext(NamedTuple):
-    """What a method may read."""
+    """The inputs that a method may read."""
 
     rule: PlanRule
     plans: PlansConfig
@@ -40,7 +40,7 @@ class PlanContext(NamedTuple):
 
 @dataclass(slots=True)
 class PlanRequest:
-    """One plan, asked for and answered.
+    """One plan: its inputs and its outputs.
 
     Attributes
     ----------
@@ -61,26 +61,26 @@ class PlanRequest:
     start: Integers
     opened: Booleans
     gang: Integers | None = None
-    """(n,) see `kernels.machine_gangs`; None where nobody waits for a gang."""
+    """(n,) see `kernels.machine_gangs`; None if no pod waits for a gang."""
     beside: Booleans | None = None
-    """(n,) pods that start beside a reservation, as the answer has it; None where a method plans both alike."""
+    """(n,) pods that start next to a reservation, as part of the answer; None if a method plans both alike."""
 
     @property
     def most_starts(self) -> int:
-        """Starts at most, as kernels take it."""
+        """Maximum number of starts, in the form that kernels take."""
         return len(self.group) + 1 if self.most is None else self.most
 
 
 Step = Callable[[Profiles, Plan], int]
-"""A kernel on copies of the profiles and of the plan; returns `NO_ROOM` where they are too short."""
+"""A kernel on copies of the profiles and of the plan; returns `NO_ROOM` if they are too short."""
 
 
 class PlanMethod:
-    """The earliest feasible start for each.
+    """The earliest feasible start for each pod.
 
     Attributes
     ----------
-    gangs_in_turn : whether gangs are planned in their turn; else before all others.
+    gangs_in_turn : whether gangs are planned in their turn; otherwise before all other pods.
     """
 
     gangs_in_turn: ClassVar[bool] = True
@@ -93,52 +93,52 @@ class PlanMethod:
         self._segments = 0
 
     def take(self, events: Sequence[Event]) -> None:
-        """Take note of what happened."""
+        """Process the events that happened."""
 
     def joined(self, entry: QueuedPod) -> None:
-        """Take note of a pod that waits from now on."""
+        """Record a pod that waits from now on."""
 
     def arranged(self, waiting: list[QueuedPod], snapshot: Snapshot, now: float) -> list[QueuedPod]:
-        """Return the pods in the order in which they are served; they come in the policy's."""
+        """Return the pods in the order of planning; they arrive in the policy's order."""
         del snapshot, now
         return waiting
 
     def seconds(self, entry: QueuedPod) -> float:
-        """Return the lone run time that a pod is planned for."""
+        """Return the isolated run time that a pod is planned with."""
         return self._quantile.seconds(entry.seconds_p50, entry.seconds_p90)
 
     def seconds_beside(self, entry: QueuedPod) -> float:
-        """Return the lone run time that a pod is planned for where it starts beside a reservation."""
+        """Return the isolated run time that a pod is planned with if it starts next to a reservation."""
         return self.seconds(entry)
 
     def restrict(self, problem: PlanProblem, snapshot: Snapshot) -> None:
-        """Leave out nodes that a group is to leave to others."""
+        """Exclude nodes that a group must leave to others."""
 
     def solve(self, base: Profiles, request: PlanRequest) -> Profiles:
-        """Plan; returns what is free behind the plan."""
+        """Plan; returns the free amounts behind the plan."""
         return self.earliest(base, request)
 
     def settle(self, request: PlanRequest) -> None:
-        """Take note that a plan is in force."""
+        """Record that a plan is in force."""
 
     def started(self, entry: QueuedPod, moment: int) -> None:
-        """Take note that a planned pod was started."""
+        """Record that a planned pod was started."""
 
     def begun(self, entry: QueuedPod, row: int) -> None:
-        """Take note that it is on its node, as far as anybody knows."""
+        """Record that a pod is on its node, as far as the engine knows."""
 
     def behind(self, left: list[int], waiting: Sequence[QueuedPod]) -> list[int]:
-        """Return the pods without a reservation in the order in which they would be planned."""
+        """Return the pods without a reservation in the order of their planning."""
         del waiting
         return left
 
     def latest(self, entry: QueuedPod) -> int | None:
-        """Return the latest start that a pod with a reservation is promised, where that is not the reservation."""
+        """Return the latest start that a pod with a reservation is promised, if it differs from the reservation."""
         del entry
         return None
 
     def earliest(self, base: Profiles, request: PlanRequest, then: Step | None = None) -> Profiles:
-        """Give each pod in turn the node with the earliest start, then do a further step on the outcome."""
+        """Give each pod in turn the node with the earliest start, then run a further step on the outcome."""
         problem, moment, count = request.problem, request.moment, len(request.group)
         reserved = count + 1 if request.reservations is None else request.reservations
 
@@ -154,7 +154,7 @@ class PlanMethod:
         return self.run(base, request, step)
 
     def run(self, base: Profiles, request: PlanRequest, step: Step) -> Profiles:
-        """Run a step on copies, with more segments until it has enough; the outcome goes into the request."""
+        """Run a step on copies, with more segments until it has enough; the request receives the outcome."""
         rows, known = base.times.shape
         while True:
             self._segments = max(self._segments, known)

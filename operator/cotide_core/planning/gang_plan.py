@@ -1,8 +1,8 @@
-"""Gangs in plans: who stands together in the line, and how a method plans them.
+"""Gangs in plans: which pods stand together in the line, and how a method plans them.
 
-Called by `planner` where a gang waits; a plan without one never comes here. Most methods plan a gang in its turn
-(`kernels.machine_gangs`). Those that move reservations or choose nodes by other rules plan the others behind the gangs,
-which then come first. Invariant: pods of a gang that is not whole are planned together or not at all.
+Called by `planner` if a gang waits. Most methods plan a gang in its turn (`kernels.machine_gangs`). Methods that move
+reservations or choose nodes by other rules plan the gangs first and the other pods behind them. Invariant: pods of an
+incomplete gang are planned together or not at all.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 
 
 def together(waiting: list[QueuedPod], gangs: Gangs) -> tuple[list[QueuedPod], Integers | None]:
-    """Return a line in which the pods of each gang stand behind its first, and (n,) their numbers; None for no gang.
+    """Return a line that keeps the pods of each gang together behind its first, and (n,) their numbers; None for no
+    gang.
 
-    Pods of a gang that lacks nobody any more count as pods without one.
+    Pods of a complete gang count as pods without a gang.
     """
     numbers: dict[str, int] = {}
     whole: dict[str, bool] = {}
@@ -35,8 +36,15 @@ def together(waiting: list[QueuedPod], gangs: Gangs) -> tuple[list[QueuedPod], I
         if key and key not in whole:
             standing = gangs.standing(key)
             planned = [queued_pod for queued_pod in standing.waiting if queued_pod.queue_state is QueueState.PLANNED]
-            # Like pods beside one another: the kernel counts them together.
-            planned.sort(key=lambda one: (-one.shape.fit.millicores, one.shape.order, one.seconds_p50, one.sequence))
+            # Equal pods are adjacent: the kernel counts them together.
+            planned.sort(
+                key=lambda member: (
+                    -member.shape.fit.millicores,
+                    member.shape.order,
+                    member.seconds_p50,
+                    member.sequence,
+                )
+            )
             whole[key] = standing.lacks == 0
             if standing.lacks == len(planned) > 0 and not standing.leaves:
                 numbers[key] = len(numbers)
@@ -49,8 +57,9 @@ def together(waiting: list[QueuedPod], gangs: Gangs) -> tuple[list[QueuedPod], I
 
 
 def solve_with_gangs(method: PlanMethod, base: Profiles, request: PlanRequest) -> tuple[Profiles, PlanRequest | None]:
-    """Plan gangs and all others; returns what is free behind the plan, and what the method is to settle, if
-    anything."""
+    """Plan gangs and all others; returns the free amounts behind the plan, and the part that the method must settle, if
+    any.
+    """
     if method.gangs_in_turn or request.gang is None:
         return method.solve(base, request), request
     with_gang = np.flatnonzero(request.gang >= 0)
@@ -73,7 +82,7 @@ def solve_with_gangs(method: PlanMethod, base: Profiles, request: PlanRequest) -
 
 
 def fits_at_last(method: PlanMethod, request: PlanRequest, availability: Availability, indexes: Integers) -> bool:
-    """Whether the pods of a gang find nodes once all that runs has ended, filled in as plans fill them."""
+    """Whether the pods of a gang find nodes once all running pods have ended, placed as plans place them."""
     rows = np.arange(len(availability.sizes))
     free = availability.free[rows, availability.sizes - 1][:, None, request.problem.used]
     ones, count = np.ones(len(rows), np.int64), len(indexes)

@@ -1,26 +1,27 @@
-"""Room that is kept for the gang that has waited longest, under policies that plan nothing.
+"""Room that is kept for the gang that has waited longest, under policies without a plan.
 
-Owned by `cycle.Scheduler`; read by the policy's capacity (`reclaiming.requested_capacity`), which keeps others off. A
-gang that could start but for room is overtaken by whatever fits into a part of it, for ever where small pods keep
-coming. So one that has waited `SchedulerConfig.gang_reserve_seconds` gets what EASY gives the first of its queue: the
-earliest start of all its pods, by the machinery of plans (`earliest_start`, `kernels.machine_gangs`), from the expected
-ends of what runs. Until it starts, nobody takes the nodes of that start but pods that are expected to end before it,
-or that fit beside it::
+Owned by `cycle.Scheduler`; read by the policy's capacity (`reclaiming.requested_capacity`), which keeps other pods off.
+A gang that lacks only room loses it to each pod that fits into a part of it, for ever while small pods keep coming. A
+gang that has waited `SchedulerConfig.gang_reserve_seconds` therefore gets a reservation as EASY gives it to the first
+pod of its queue. It is the earliest start of all its pods, computed by the code of plans (`earliest_start`,
+`kernels.machine_gangs`) from the expected ends of running pods. Until then, its nodes accept only pods that are
+expected to end before that start, or that fit next to the gang::
 
     waits --gang_reserve_seconds--> reserved --it starts, or may not start any more--> (free for the next)
                                      |  ^
-           (a node goes, or can't     v  |  hold it any more: a start anew)
+           (a node goes, or can't     v  |  hold it any more: a new start)
 
-Start and nodes stay as they were planned, also when the start has passed: then nobody passes but beside it, so that
-the nodes empty as their pods end. One gang at a time, of higher class and priority first, then the one that has waited
-longest: each starts in bounded time where pods end. A gang whose nodes are all free and which yet does not start, since
-a latency guard or a slack forecast says no, rests as long as it had to wait. Not kept off: online pods, and pods of a
-higher class or priority. Without a plan are gangs with an online pod, those with rules about other pods, those of more
-than `MAX_GANG_KINDS` kinds of pods, and those that their namespace may not hold as a whole. Pods of other namespaces
-are not kept off for more than `OTHERS_SHARE` of what the nodes have: nobody who asks for a whole cluster stops all
-others with it.
+Start and nodes stay as they were planned, even after the start has passed. Then only pods that fit next to the gang
+pass, so that the nodes empty as their pods end. One gang at a time has a reservation: higher class and priority first,
+then the longest wait. Each gang therefore starts in bounded time if pods end. A latency guard or a slack forecast may
+refuse a gang although all its nodes are free. The gang then rests as long as it had to wait.
 
-Invariant: nothing is worked out, and nobody is kept off, while no gang has waited so long.
+Online pods and pods of a higher class or priority are not kept off. A gang gets no plan if it has an online pod, rules
+about other pods or more than `MAX_GANG_KINDS` kinds of pods. The same holds if its namespace may not hold all of it. A
+gang that requests more than `OTHERS_SHARE` of the nodes' resources keeps off only pods of its own namespace. A request
+for a whole cluster therefore does not stop the other namespaces.
+
+Invariant: while no gang has waited that long, nothing is computed and no pod is kept off.
 """
 
 from __future__ import annotations
@@ -60,16 +61,19 @@ from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 UNUSED_SECONDS: Final = 30.0
-"""For which all nodes of a reservation may be free without its gang starting: twice the longest back-off, and some
-time to be decided in. Chosen."""
+"""The time that all nodes of a reservation may be free without a start of the gang: twice the longest back-off, and
+some time for decisions. Chosen.
+"""
 
 APART_SECONDS: Final = 1.0
-"""Between two starts that are worked out, for whichever gang. Chosen: one takes some 50 ms among 5,000 nodes, and whose
-pods come and go could else have it take up all of the time. What is free is known from one to the next."""
+"""Minimum time between two computations of a start, for all gangs. Chosen: one takes some 50 ms among 5,000 nodes, and
+a gang with frequent changes could otherwise use all of the time. The free amounts are kept from one to the next.
+"""
 
 OTHERS_SHARE: Final = 0.5
-"""Of each resource of all nodes that a gang may keep from pods of other namespaces. Chosen: at least half of a cluster
-stays open to the others, whatever one namespace asks for."""
+"""Share of each resource of all nodes that a gang may keep from pods of other namespaces. Chosen: at least half of a
+cluster stays open to the others, however much one namespace requests.
+"""
 
 
 @dataclass(slots=True)
@@ -77,19 +81,19 @@ class _Reservation:
     key: str
     namespace: str
     large: bool
-    """Whether it is more than may be kept from other namespaces."""
+    """Whether it needs more than may be kept from other namespaces."""
     outranks: tuple[float, ...]
-    """Class and priority of its first pod, as in the order: what sorts before it is not kept off."""
+    """Class and priority of its first pod, as in the order: pods that sort before it are not kept off."""
     members: tuple[Shape, ...]
     start: int
     rows: Integers
     """(K,) nodes of that start."""
     holds: Integers
-    """(K, R + 2) what its pods take of them."""
+    """(K, R + 2) the amounts that its pods take."""
     specs: int
-    """State of the nodes' own fields when it was made."""
+    """State of the nodes' own fields at the time of planning."""
     free_since: float | None = None
-    """Since when all of it is free."""
+    """Since when all its room is free."""
 
 
 class GangReservation:
@@ -97,7 +101,7 @@ class GangReservation:
 
     Parameters
     ----------
-    config : its ``gang_reserve_seconds``; None keeps nothing for anybody.
+    config : its ``gang_reserve_seconds``; None keeps nothing.
     """
 
     def __init__(self, context: PlannerContext, run_times: RunTimes, config: SchedulerConfig) -> None:
@@ -113,26 +117,26 @@ class GangReservation:
         self._made: _Reservation | None = None
         self._availability: Availability | None = None
         self._planned_seconds = -math.inf
-        """When a start was worked out last."""
+        """Time of the latest computation of a start."""
         self._resting: dict[str, float] = {}
-        """Until when a gang gets no reservation, by key."""
+        """End of the pause without a reservation, by key of the gang."""
         self._kept_back: dict[Shape, None] = {}
-        """Shapes of which a pod was kept off."""
+        """Shapes with a pod that was kept off."""
         self._beside: Integers | None = None
-        """What is left beside the reservation, since the last `renew`; None where that was not asked yet."""
+        """The room next to the reservation, since the last `renew`; None before the first request for it."""
         self._beside_seen = -1
         self._slowed: dict[str, tuple[list[float], Integers]] = {}
         self._now = 0.0
 
     def change_forecasts(self, run_times: RunTimes) -> None:
-        """Expect ends by another forecaster from now on: what was planned by the one before is planned anew."""
+        """Expect ends by another forecaster from now on, and plan again."""
         self._run_times = run_times
         self._availability = None
         self._made = None
-        self._kept_back.clear()  # whoever waits is woken for the forecasts
+        self._kept_back.clear()  # the change of forecasts wakes the waiting pods
 
     def renew(self, snapshot: Snapshot, now: float) -> list[Shape]:
-        """Bring the reservation up to ``now``; returns the shapes that are to be tried again for it."""
+        """Bring the reservation up to ``now``; returns the shapes that must be tried again for it."""
         self._now = now
         self._beside = None
         if self._seconds is None or not (self._gangs.waits or self._made):
@@ -154,11 +158,11 @@ class GangReservation:
         return kept_back
 
     def keeps_back(self, shape: Shape) -> bool:
-        """Whether a pod of a shape was kept off: another one of it, which ends sooner, may pass."""
+        """Whether a pod of a shape was kept off: another pod of the shape, which ends sooner, may pass."""
         return shape in self._kept_back
 
     def kept_off(self, entry: QueuedPod) -> Booleans | None:
-        """Return (N,) the nodes that are kept from a waiting pod; None where none is."""
+        """Return (N,) the nodes that are kept from a waiting pod; None for none."""
         made, availability = self._made, self._availability
         shape = entry.shape
         if made is None or availability is None or shape.online or shape.gang == made.key:
@@ -185,15 +189,14 @@ class GangReservation:
         return kept
 
     def starts(self) -> dict[str, float]:
-        """Return when the pods that room is kept for are expected to start, by key, in seconds of the driver's
-        clock."""
+        """Return when the pods with reserved room are expected to start, by key, in seconds of the driver's clock."""
         if self._made is None:
             return {}
         start = max(self._now, self._made.start / MICROSECONDS)
         return {member.pod.key: start for member in self._members(self._gangs.standing(self._made.key))}
 
     def next_change(self, now: float) -> float:
-        """Return when `renew` has something to do by itself, not before ``now``; infinite for never."""
+        """Return when `renew` has work without a new event, not before ``now``; infinite for never."""
         if self._seconds is None or not self._gangs.waits:
             return math.inf
         moments = [
@@ -209,14 +212,14 @@ class GangReservation:
         return max(now, min((moment for moment in future if moment > self._now), default=math.inf))
 
     def _late(self, key: str, now: float) -> bool:
-        """Whether a gang has waited for room for so long that some may be kept for it."""
+        """Whether a gang has waited for room long enough to get a reservation."""
         found = self._gangs.waits.get(key)
         if found is None or found.need is not GangNeed.ROOM or self._resting.get(key, -math.inf) > now:
             return False
         return found.since_seconds + (self._seconds or 0.0) <= now
 
     def _next(self, now: float) -> GangStanding | None:
-        """Return the gang that is to have a reservation; those that can have none rest."""
+        """Return the gang that gets a reservation; gangs that can have none rest."""
         self._resting = {key: until for key, until in self._resting.items() if until > now and key in self._gangs.waits}
         found = []
         for key, wait in self._gangs.waits.items():
@@ -227,7 +230,7 @@ class GangReservation:
                 self._resting[key] = now + (self._seconds or 0.0)
             elif self._may_have(standing):
                 found.append((self._rank(standing, now), wait.since_seconds, key, standing))
-        return min(found, key=lambda one: one[:3])[3] if found else None
+        return min(found, key=lambda item: item[:3])[3] if found else None
 
     def _may_have(self, standing: GangStanding) -> bool:
         return standing.need is GangNeed.ROOM and not standing.leaves
@@ -241,14 +244,15 @@ class GangReservation:
         return min(self._queue.key_of(member, now)[:2] for member in self._members(standing))
 
     def _members(self, standing: GangStanding) -> Sequence[QueuedPod]:
-        """Return as many of its waiting pods as it lacks, like ones beside one another."""
-        waiting = sorted(standing.waiting, key=lambda one: self._queue.key_of(one, self._now))[: standing.lacks]
+        """Return as many of its waiting pods as it lacks, with equal pods adjacent."""
+        waiting = sorted(standing.waiting, key=lambda member: self._queue.key_of(member, self._now))[: standing.lacks]
         return sorted(
-            waiting, key=lambda one: (-one.shape.fit.millicores, one.shape.order, one.seconds_p50, one.sequence)
+            waiting,
+            key=lambda member: (-member.shape.fit.millicores, member.shape.order, member.seconds_p50, member.sequence),
         )
 
     def _stands(self, made: _Reservation, now: float) -> bool:
-        """Whether a reservation is that of its gang as that is now, and its nodes can hold it still."""
+        """Whether a reservation still matches its gang and its nodes can still hold it."""
         availability = self._availability
         if availability is None or not self._late(made.key, now):
             return False
@@ -268,7 +272,7 @@ class GangReservation:
         return bool((at_last >= made.holds)[made.holds > 0].all())
 
     def _planned(self, standing: GangStanding, snapshot: Snapshot, now: float) -> _Reservation | None:
-        """Plan the earliest start of a gang; None, and a rest, where it has none whatever ends."""
+        """Plan the earliest start of a gang; None, and a rest, if it has none even after all pods end."""
         availability = self._availability
         if availability is None:
             stretches = SlowdownCache(self._run_times.forecaster)
@@ -320,7 +324,7 @@ class GangReservation:
         )
 
     def _is_large(self, availability: Availability, members: Sequence[QueuedPod]) -> bool:
-        """Whether pods ask for more of any resource than may be kept from other namespaces."""
+        """Whether pods request more of any resource than may be kept from other namespaces."""
         physical = self._state.host_load.physical().sum(axis=1)
         columns = self._state.columns
         named = availability.free.shape[2] - PHYSICAL
@@ -332,7 +336,7 @@ class GangReservation:
         availability.refresh(microseconds(self._now))
 
     def _at_start(self, made: _Reservation, availability: Availability) -> Integers:
-        """Return (K, R + 2) what its nodes are expected to have free at its start, or now where that has passed."""
+        """Return (K, R + 2) the expected free amounts of its nodes at its start, or now if that has passed."""
         moment = max(made.start, microseconds(self._now))
         times = availability.times[made.rows]
         known = np.arange(times.shape[1]) < availability.sizes[made.rows, np.newaxis]
@@ -342,10 +346,10 @@ class GangReservation:
     def _room_beside(
         self, made: _Reservation, availability: Availability, kind: str
     ) -> tuple[Integers, tuple[list[float], Integers]]:
-        """Return (K, R + 2) what is left beside a reservation, and how a type of pods is slowed down on its nodes.
+        """Return (K, R + 2) the room next to a reservation, and the slowdown of a type of pods on its nodes.
 
-        The latter as factors, and (K,) which of them. Worked out once in a cycle, and again where something was placed
-        on those nodes.
+        The slowdown is given as factors, and (K,) the nodes that they concern. Computed once in a cycle, and again
+        after a placement on those nodes.
         """
         columns = self._state.columns
         seen = int(columns.versions[made.rows].max())
@@ -362,7 +366,7 @@ class GangReservation:
         return self._beside, slowed
 
     def _is_free(self, made: _Reservation, now: float) -> bool:
-        """Whether all that is kept is free now."""
+        """Whether all reserved room is free now."""
         availability = self._availability
         if availability is None:
             return False
@@ -376,7 +380,7 @@ class GangReservation:
         return free
 
     def _try_again(self, made: _Reservation, now: float) -> list[Shape]:
-        """Let the gang try once more; after a while give the room back."""
+        """Let the gang try again; after a while release the room."""
         since = now if made.free_since is None else made.free_since
         if now < since + UNUSED_SECONDS:
             return list(dict.fromkeys(made.members)) if since == now else []

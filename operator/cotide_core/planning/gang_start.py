@@ -1,11 +1,11 @@
-"""Starts gangs: all members that lack in one cycle, or none.
+"""Starts gangs: all missing members in one cycle, or none.
 
-Called by `cycle.Scheduler` for a popped pod of a gang that is not whole. Its members are placed one after another, the
-largest first, each as the policy places any pod (slack, guard and rank included), and counted at once so that the next
-sees it; where one finds no node, all are taken back and nothing has happened. A policy that plans is handed the members
-together (`planner`). Under forecast slack gratis pods leave for a gang only where room is found for all of it; the
-nodes of the others are kept meanwhile. Invariant: of a gang that is not whole either as many as it lacks are assumed
-by one call, or nobody.
+Called by `cycle.Scheduler` for a popped pod of an incomplete gang. Its members are placed one after another, the
+largest first, each as the policy places any pod (slack, guard and rank included). Each counts at once, so that the next
+one sees it. If a member finds no node, all placements are rolled back. A planning policy receives the members together
+(`planner`). Under forecast slack, gratis pods leave for a gang only if the whole gang finds room; the nodes of the
+other members are kept meanwhile. Invariant: one call assumes either as many members as an incomplete gang lacks, or
+none.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ NOT_NOW: Placement = Placement(-1, None, ())
 
 
 class GangCapacity(Protocol):
-    """What is asked of the policy's capacity, for one member after another; see `reclaiming.requested_capacity`."""
+    """The calls to the policy's capacity, for one member after another; see `reclaiming.requested_capacity`."""
 
     def may_make_room(self, entry: QueuedPod) -> bool:
-        """Whether a pod may get room that no node shows: that of claims which it may take, or of pods that leave."""
+        """Whether a pod may get room that nodes do not show: claims that it may take, or pods that leave."""
         ...
 
     def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
-        """Choose a node for a pod, or say why there is none."""
+        """Choose a node for a pod, or return why there is none."""
         ...
 
     def make_room(
         self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster
     ) -> tuple[Room | None, Placement]:
-        """Choose whom to evict for a pod that found no node."""
+        """Choose the pods to evict for a pod that found no node."""
         ...
 
     def mark(self) -> object:
-        """Return what `rewind` takes back to."""
+        """Return the mark to pass to `rewind`."""
         ...
 
     def rewind(self, mark: object) -> None:
-        """Forget claims and evictions that were noted since."""
+        """Forget claims and evictions that were recorded since."""
         ...
 
     def claim(self, entry: QueuedPod, node: str, mark: object, now: float) -> Room:
@@ -67,22 +67,22 @@ class GangCapacity(Protocol):
 
 
 def has_few_kinds(members: Sequence[QueuedPod]) -> bool:
-    """Whether pods of a gang are of no more kinds than a start of them all is looked for."""
+    """Whether the pods of a gang have few enough kinds for a search for a common start."""
     return len({(member.shape, member.seconds_p50, member.seconds_p90) for member in members}) <= MAX_GANG_KINDS
 
 
 @dataclass(slots=True)
 class GangAttempt:
-    """What came of one gang's turn."""
+    """The outcome of one gang's turn."""
 
     binds: list[DecidedBind] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
     tried: int = 1
-    """Placements that were worked out."""
+    """Number of computed placements."""
 
     def emit(self, instruction: Wait | None) -> None:
-        """Add what is to be told, where there is something."""
+        """Add an instruction to emit, if there is one."""
         if instruction is not None:
             self.waits.append(instruction)
 
@@ -94,13 +94,13 @@ class _Trial:
     refused: Placement = NOT_NOW
     capped: Capped | None = None
     failed: QueuedPod | None = None
-    """The member that found nothing; None where all did."""
+    """The member that found no node; None if all did."""
     could: int = 0
-    """Members that could have started."""
+    """Number of members that could have started."""
 
 
 class _Refused(NamedTuple):
-    """What a gang found no room with: with the same again it finds none."""
+    """The conditions of a gang's refusal; the same conditions give the same refusal."""
 
     relief_clock: int
     lacks: int
@@ -124,7 +124,7 @@ class GangStarts:
         self._assumptions = context.assumptions
         self._shape_now = context.shape_now
         self._failed: dict[str, _Refused] = {}
-        """By gang that found no room."""
+        """The refusal of each gang that found no room."""
 
     def attempt(
         self,
@@ -135,40 +135,40 @@ class GangStarts:
         plans: Callable[[Shape], bool],
         join: Callable[[QueuedPod, float], None],
     ) -> GangAttempt | None:
-        """Try the gang of a popped pod; None where the pod may go alone, since its gang is whole."""
+        """Try the gang of a popped pod; None if the gang is complete and the pod may go alone."""
         if self._gangs.is_known_whole(entry.shape.gang):
             return None
         standing = self._gangs.standing(entry.shape.gang)
         if standing.leaves:
-            # It is asked to leave as a whole: who waits goes on waiting until the others are gone.
+            # The whole gang is asked to leave: its waiting members wait until the others are gone.
             self._queue.leave_to_gang(entry, now)
             attempt = GangAttempt()
-            words = f"gang {entry.shape.gang}: waits until those of it that were asked to leave are gone"
+            words = f"gang {entry.shape.gang}: waits until its leaving members are gone"
             attempt.emit(wait(entry, WaitReason.WAITING_FOR_GANG, words))
             return attempt
         if standing.lacks == 0:
             return None
         if len(standing.waiting) < standing.lacks:
             return self._too_few(standing, now)
-        waiting = sorted(standing.waiting, key=lambda one: self._queue.key_of(one, now))
+        waiting = sorted(standing.waiting, key=lambda member: self._queue.key_of(member, now))
         members, spare = waiting[: standing.lacks], waiting[standing.lacks :]
         for queued_pod in spare:
             self._aside(queued_pod, now)
         tied = any(member.shape.fit.peers is not None for member in members)
-        # A plan does not see what members have to do with one another, and looks at all nodes for each kind of them:
-        # with such rules, or of many kinds, a gang starts as without a plan.
+        # A plan ignores the rules between members, and checks all nodes for each kind of member. A gang with such
+        # rules, or with many kinds, therefore starts without a plan.
         if not tied and all(plans(member.shape) for member in members) and has_few_kinds(members):
             return self._hand_over(standing, members, now, join)
         return self._start(standing, members, snapshot, now, qos)
 
     def forget(self) -> None:
-        """Drop what is remembered of refusals: the forecasts are others now."""
+        """Drop all remembered refusals, because the forecasts changed."""
         self._failed.clear()
 
     def _too_few(self, standing: GangStanding, now: float) -> GangAttempt:
         attempt = GangAttempt()
-        gang, there = standing.gang, standing.holding + standing.succeeded + len(standing.waiting)
-        words = f"gang {gang.key}: {there} of {gang.minimum} are there and can start, waits for the others"
+        gang, present = standing.gang, standing.holding + standing.succeeded + len(standing.waiting)
+        words = f"gang {gang.key}: {present} of {gang.minimum} are present and can start, waits for the others"
         for entry in standing.waiting:
             self._aside(entry, now)
             attempt.emit(wait(entry, WaitReason.WAITING_FOR_GANG, words))
@@ -177,12 +177,12 @@ class GangStarts:
     def _hand_over(
         self, standing: GangStanding, members: Sequence[QueuedPod], now: float, join: Callable[[QueuedPod, float], None]
     ) -> GangAttempt:
-        """Give all members to the plan together; none where their namespace may not hold them all."""
+        """Give all members to the plan together; none if their namespace may not hold them all."""
         for member in members:
             self._queue.take(member, now)
         capped = self._queue.over_held_together(members)
         if capped is not None:
-            # Searched in halves: the first so many of 1,024 would be summed a thousand times.
+            # Searched by bisection: summing each prefix of 1,024 members would take a thousand sums.
             together = self._queue.over_held_together
             could = bisect_left(range(len(members)), True, key=lambda last: together(members[: last + 1]) is not None)
             trial = _Trial(capped=capped, failed=members[could], could=could)
@@ -237,11 +237,11 @@ class GangStarts:
         self._failed[standing.gang.key] = self._refusal(standing, kinds)
 
     def _too_unlike(self, standing: GangStanding, members: Sequence[QueuedPod], now: float) -> GangAttempt:
-        """Leave members waiting that are too many different ones: somebody must change them."""
+        """Leave the members of a gang with too many kinds waiting: a user must change them."""
         attempt = GangAttempt()
         words = (
-            f"gang {standing.gang.key}: its pods ask for more than {MAX_GANG_REQUESTS} different things, which can't "
-            "start together: make their requests and rules alike"
+            f"gang {standing.gang.key}: its pods have more than {MAX_GANG_REQUESTS} kinds of requests and rules "
+            "and can't start together: make their requests and rules alike"
         )
         for member in members:
             self._queue.take(member, now)
@@ -250,7 +250,7 @@ class GangStarts:
         return attempt
 
     def _try(self, members: Sequence[QueuedPod], snapshot: Snapshot, now: float, qos: QosForecaster) -> _Trial:
-        """Place one member after another, as far as it goes."""
+        """Place one member after another, as far as possible."""
         trial = _Trial()
         ahead: Upcoming = lambda: [member.shape for member in members[len(trial.placed) + 1 :]]  # noqa: E731 - of this loop
         for member in members:
@@ -275,8 +275,8 @@ class GangStarts:
     ) -> tuple[Placement, Room | None]:
         """Choose a node for a member, or room that others make.
 
-        Members that were placed before it may keep it off by rules of their own. It gets the shape of these rules only
-        meanwhile: where the gang does not start, these rules are gone.
+        Members that were placed before it may keep it off by their own rules. It has the shape of these rules only
+        during the trial: if the gang does not start, the rules are gone.
         """
         shape, member.shape = member.shape, self._shape_now(member)
         try:
@@ -289,10 +289,10 @@ class GangStarts:
             member.shape = shape
 
     def _at_most(self, needs: Mapping[FitShape, int], snapshot: Snapshot) -> int:
-        """Return how many members fit at most, by requests alone; exact for like members without a guard.
+        """Return how many members fit at most, by requests alone; exact for equal members without a guard.
 
-        Members with rules about other pods all count: one that is placed may open nodes to the next. So do those of
-        many kinds: to place them tells it as soon.
+        Members with rules about other pods all count, since each placement may open nodes to the next. So do those of
+        many kinds: placing them gives the answer as fast.
         """
         if len(needs) > MAX_GANG_KINDS:
             return sum(needs.values())
@@ -318,7 +318,7 @@ class GangStarts:
         snapshot: Snapshot,
         now: float,
     ) -> GangAttempt:
-        """Evict for those that found no node, and keep the nodes that the others found."""
+        """Evict for the members that found no node, and keep the nodes that the others found."""
         attempt = GangAttempt(tried=len(members))
         gang = standing.gang
         leaving = sum(len(room.evictions) for room in trial.rooms.values())
@@ -338,7 +338,7 @@ class GangStarts:
     def _refused(
         self, standing: GangStanding, members: Sequence[QueuedPod], trial: _Trial, nodes: int, now: float
     ) -> GangAttempt:
-        """Leave all members waiting: one of each shape speaks for those like it."""
+        """Leave all members waiting: one of each shape represents the others."""
         attempt = GangAttempt(tried=1 + trial.could)
         gang, capped = standing.gang, trial.capped
         if capped is not None:
@@ -371,15 +371,17 @@ class GangStarts:
 
     @staticmethod
     def _emit_quiet(attempt: GangAttempt, entry: QueuedPod, standing: GangStanding, speaks: QueuedPod) -> None:
-        """Tell a member that another says more: a number that changes is not told a thousand times."""
+        """Emit a fixed message that refers to another member, so that changing numbers are not repeated for each
+        member.
+        """
         gang = standing.gang
-        words = f"gang {gang.key}: waits until {gang.minimum} can start at once; {speaks.pod.key} says more"
+        words = f"gang {gang.key}: waits until {gang.minimum} can start at once; see {speaks.pod.key}"
         if entry.last_reason is None or entry.last_reason is not entry.quiet_reason:
             attempt.emit(wait(entry, WaitReason.WAITING_FOR_GANG, words))
             entry.quiet_reason = entry.last_reason
 
     def _again(self, members: Sequence[QueuedPod], now: float) -> GangAttempt:
-        """Leave members as they were: nothing changed since they were refused."""
+        """Leave members as they were, because nothing changed since their refusal."""
         speakers = {member.shape: member for member in reversed(members)}
         for member in members:
             self._queue.take(member, now)
@@ -390,10 +392,10 @@ class GangStarts:
         return GangAttempt()
 
     def _park(self, entry: QueuedPod, now: float) -> None:
-        """Leave a member that was refused until something changes.
+        """Leave a refused member until something changes.
 
-        One with rules about other pods is asked again after its back-off instead: a trial of its own gang that is taken
-        back moves the counts that would wake it.
+        A member with rules about other pods is tried again after its back-off instead. A trial of its own gang that is
+        rolled back would move the counts that wake it.
         """
         if entry.shape.fit.peers is None:
             self._queue.failed(entry, now)

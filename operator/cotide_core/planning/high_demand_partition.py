@@ -1,12 +1,14 @@
-"""Nodes apart for pods of more than half a machine: HYBRID (Naghshnejad 2019, section 3.3.3), as a plan.
+"""A separate part of the nodes for pods of more than half a machine: HYBRID (Naghshnejad 2019, section 3.3.3), as a
+plan.
 
-A method of `planning`. Two such pods never share a machine, so they run one at a time, shortest first, on M1 =
-floor((M - 2) / 4) + 1 of the M nodes, the largest; all others by smallest volume on the rest, as in
-`offline.hybrid`. A machine is as large as the largest node. Where the paper's machines are all alike and empty,
-nodes differ and hold online pods: a pod that no node of its part has room for, once all that ends has ended, is planned
-on all nodes, and so are those of a part at the moment when a pod there outlives its forecast. Invariant: on two or more
-alike nodes, with all pods there from the start and run times as planned, the schedule is that of
-`offline.hybrid`.
+A method of `planning`. Two such pods never share a machine. They run one at a time, shortest first, on the largest M1 =
+floor((M - 2) / 4) + 1 of the M nodes; all others run by smallest volume on the rest, as in `offline.hybrid`. A machine
+is as large as the largest node.
+
+The paper's machines are all alike and empty; here nodes differ and hold online pods. A pod is therefore planned on all
+nodes if its part has no room for it even after all pods end. So are the pods of a part when a pod there outlives its
+forecast. Invariant: on two or more alike nodes, with all pods there from the start and run times as planned, the
+schedule is that of `offline.hybrid`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from cotide_core.units import counted
 
 _PHYSICAL = slice(CPU_COLUMN, MEMORY_COLUMN + 1)
 LEAST_NODES = 2
-"""HYBRID is about two machines or more; one node is everybody's."""
+"""HYBRID needs two machines or more; a single node is shared."""
 
 
 def machine_shares(machines: int) -> tuple[int, int]:
@@ -40,9 +42,9 @@ class HighDemandPartition(PlanMethod):
     """The earliest start in a pod's part of the nodes."""
 
     def arranged(self, waiting: list[QueuedPod], snapshot: Snapshot, now: float) -> list[QueuedPod]:
-        """Return pods of much demand by run time, then the others by volume, as they came.
+        """Return pods of high demand by run time, then the others by volume, as they came.
 
-        The two don't meet, so it does not matter which are first; classes and priorities come before either.
+        The two groups use different nodes, so their relative order does not matter; classes and priorities come first.
         """
         half = self._largest(snapshot) / 2
         shortest = ShortestFirst()
@@ -75,8 +77,8 @@ class HighDemandPartition(PlanMethod):
             need = problem.need[of]
             room = ((at_last >= need) | (need == 0)).all(axis=1)
             if entry.shape.gang or (outlived & part).any():
-                # A gang may need more than its part can ever give.
-                continue  # who hangs must not hold up those behind it: now they may start anywhere
+                # A gang may need more than its part can ever provide.
+                continue  # an overdue pod must not delay those behind it: now they may start anywhere
             if (problem.may[fit] & part & room).any():
                 problem.may[fit] &= part
 

@@ -1,14 +1,14 @@
 """Batch and gratis pods planned over time: reservations, backfilling, planned starts.
 
-Called by `cycle.Scheduler` for policies with a `PlanRule`. Online pods are placed before, as under every policy, and
-never wait for a reservation. The first pods of the others, in the policy's order, are then planned by a method
-(`earliest_start`) on what nodes will have free (`availability`); those that start now are checked once more against the
-filters of every policy, and against the latency guard where there is one, and bound. Run times are an upper quantile of
-the forecast, stretched by the services on the node (`slowdown_cache`): a promise holds while pods stay below it, no
-online pod takes the room and no node goes.
+Called by `cycle.Scheduler` for policies with a `PlanRule`. Online pods are placed first, as under every policy, and
+never wait for a reservation. A method (`earliest_start`) then plans the first of the other pods, in the policy's order,
+on the future free amounts of the nodes (`availability`). Pods with a start now are checked again by the filters of
+every policy, and by the latency guard if there is one, and bound. Run times are an upper quantile of the forecast,
+stretched by the services on the node (`slowdown_cache`). A promise holds while pods stay below that run time, no online
+pod takes the room and no node goes.
 
-A plan is made when an event may have changed it, when a pod outlives what was expected of it, and when a planned start
-has come. Invariant: the same events at the same times give the same plans; asking for what is planned changes none.
+A plan is made when an event may have changed it, when a pod outlives its expected run time, and when a planned start
+has come. Invariant: the same events at the same times give the same plans; reading a plan changes nothing.
 """
 
 from __future__ import annotations
@@ -55,28 +55,29 @@ from cotide_core.units import noun_of
 
 _IRRELEVANT: Final = (ServiceSampled, NodeUsageSampled, NodeContended, NodeForecasted, Tick)
 ROUNDS: Final = 8
-"""Plans of one cycle that the latency guard may refuse a start of, before the rest has to wait for the next cycle
-(chosen: each one learns of all nodes for the shapes that it was refused)."""
+"""Plans of one cycle with starts that the latency guard may refuse; after them the rest waits for the next cycle.
+Chosen: each plan learns about all nodes for the refused shapes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStart:
-    """What is planned for one waiting pod; times in seconds of the driver's clock."""
+    """The plan for one waiting pod; times in seconds of the driver's clock."""
 
     node: str
     start_seconds: float
     finish_seconds: float
-    """End of what is kept for it: its p90, or the quantile that is planned with."""
+    """End of its reserved time: its p90, or the quantile of the plan."""
     ends: int
     """Pods that run on the node now and are expected to end before."""
     reserved: bool
-    """Whether others may not delay it; else it is only what would come about if nothing else happened."""
+    """Whether others may not delay it; otherwise the plan is only a projection without further events."""
     latest_seconds: float | None = None
-    """The latest start that it is promised, where others may delay it so far; None where they may not."""
+    """The latest promised start, while others may delay it; None if they may not."""
 
 
 class PlannerContext(NamedTuple):
-    """The parts of the engine that plans are made with."""
+    """The parts of the engine that planning uses."""
 
     state: ClusterState
     placer: Placer
@@ -85,11 +86,11 @@ class PlannerContext(NamedTuple):
     assumptions: Assumptions
     gangs: Gangs
     shape_now: Callable[[QueuedPod], Shape]
-    """A waiting pod's shape by the rules of all placed pods, those that this cycle placed included."""
+    """A waiting pod's shape by the rules of all placed pods, including those that this cycle placed."""
 
 
 class NoPlanner:
-    """Stands where a policy looks at the present only: no pod is ever handed over."""
+    """The planner of a policy that looks at the present only: it never receives a pod."""
 
     def plans(self, shape: Shape) -> bool:
         """Return False."""
@@ -133,12 +134,12 @@ class NoPlanner:
 def planner_of(
     rule: PlanRule | None, context: PlannerContext, run_times: RunTimes, config: SchedulerConfig
 ) -> Planner | NoPlanner:
-    """Return what plans for one engine."""
+    """Return the planner of one engine."""
     return NoPlanner() if rule is None else Planner(rule, context, run_times, config)
 
 
 class Planner:
-    """Plans the pods that it was handed.
+    """Plans the pods that it received.
 
     Parameters
     ----------
@@ -167,16 +168,17 @@ class Planner:
         self._due = False
         self._waiting: list[QueuedPod] = []
         self._gang: Integers | None = None
-        """(n,) the gangs of those, see `gang_plan.together`; None where there is none."""
+        """(n,) the gangs of those, see `gang_plan.together`; None for no gang."""
         self._planned: dict[str, PlannedStart] = {}
         self._extension: tuple[PlanProblem, Profiles, list[int], int] | None = None
-        """What it takes to plan on for those that have no reservation, when somebody asks."""
+        """The inputs for planning the pods without a reservation, on demand."""
         self._unreported = False
         self._handed_back: set[QueuedPod] = set()
         """Of the latest plan."""
         self._vacated: list[int] = []
-        """Rows that reservations left since something was free earlier: a pod that was looked at before may move there
-        when the next thing is."""
+        """Rows that reservations left because something was free earlier. A pod that was checked before may move there
+        at the next release.
+        """
         self._all_open = False
         self._next_start = math.inf
         self._qos_model = ""
@@ -186,25 +188,25 @@ class Planner:
         return not shape.online
 
     def take(self, events: Sequence[Event]) -> None:
-        """Note whether one of the events may change the plan."""
+        """Record whether one of the events may change the plan."""
         self._method.take(events)
         self._due = self._due or not all(isinstance(event, _IRRELEVANT) for event in events)
-        # What was promised on a node that refuses pods must be able to go elsewhere.
+        # A promise on a node that refuses pods must be able to move elsewhere.
         self._all_open = self._all_open or any(isinstance(event, PodRefused) for event in events)
 
     def reopen(self) -> None:
-        """Plan anew: nodes that refused pods may be tried again."""
+        """Plan again: nodes that refused pods may be tried again."""
         self._due = self._all_open = True
 
     def join(self, entry: QueuedPod, now: float) -> None:
-        """Take over a pod that the queue gave."""
+        """Take over a pod from the queue."""
         self._queue.plan(entry)
         self._method.joined(entry)
         insort(self._line, (full_key(self._order, entry, now), entry.ticket, entry))
         self._due = True
 
     def change_forecasts(self, run_times: RunTimes, now: float) -> None:
-        """Plan by another forecaster from now on; pods that run keep what was expected of them."""
+        """Plan by another forecaster from now on; running pods keep their expected ends."""
         self._availability.run_times = run_times
         self._availability.stretches = SlowdownCache(run_times.forecaster)
         if self._guard is not None:
@@ -222,7 +224,7 @@ class Planner:
         return max(now, min(self._next_start, end / MICROSECONDS if end < NEVER else math.inf))
 
     def planned(self, snapshot: Snapshot) -> dict[str, PlannedStart]:
-        """Return what the latest plan says of waiting pods, by key; who fits nowhere or is too far is absent."""
+        """Return the latest plan of waiting pods, by key; pods that fit nowhere or are too far behind are absent."""
         if self._extension is not None:
             problem, profiles, left, moment = self._extension
             self._extension = None
@@ -241,7 +243,9 @@ class Planner:
         return {key: planned_start for key, planned_start in self._planned.items() if key in self._still_waiting()}
 
     def plan(self, snapshot: Snapshot, now: float, most: int, qos: QosForecaster) -> list[DecidedBind]:
-        """Make the plan if it is due, and return who starts now and where, at most so many, each assumed."""
+        """Make the plan if it is due, and return the pods that start now with their nodes, at most ``most``, each
+        assumed.
+        """
         moment = microseconds(now)
         self._qos_model = qos.model_id
         if self._guard is not None and self._guard.eased(snapshot):
@@ -272,11 +276,11 @@ class Planner:
             if len(started) >= most:
                 self._due = True
                 break
-            begun = self._begin(indexes, request, snapshot, qos, now)
-            if not begun:
-                # Two pods of this plan want the same port there: the next plan knows the first.
+            started_together = self._begin(indexes, request, snapshot, qos, now)
+            if not started_together:
+                # Two pods of this plan need the same port there: the next plan knows the first.
                 self._due = self._due or bool(started)
-            started += begun
+            started += started_together
         self._due = self._due or len(started) >= most or (bool(started) and len(self._line) > self._depth)
         self._keep(problem, snapshot, machine, start, moment)
         self._hand_back(request, now)
@@ -289,7 +293,7 @@ class Planner:
         return started
 
     def waits(self, snapshot: Snapshot) -> Iterator[Wait]:
-        """Yield what is to be told to the pods of a new plan that stay."""
+        """Yield the Wait instructions for the pods of a new plan that stay."""
         waiting = self._waiting if self._unreported else []
         self._unreported = False
         lasting = self._held_at_last() if waiting else []
@@ -299,32 +303,33 @@ class Planner:
             entry.attempts = max(1, entry.attempts)
             planned = self._planned.get(entry.pod.key)
             if entry in self._handed_back and self._gang is not None and self._gang[index] >= 0:
-                words = f"gang {entry.shape.gang}: the nodes can't hold all that start together, whatever ends"
-                said = wait(entry, WaitReason.NO_MATCHING_NODE, words)
+                words = f"gang {entry.shape.gang}: the nodes can't hold all its pods, even after others end"
+                instruction = wait(entry, WaitReason.NO_MATCHING_NODE, words)
             elif planned is not None and planned.reserved:
                 words = f"gang {entry.shape.gang}: all start together, this one " if entry.shape.gang else ""
-                said = wait(entry, WaitReason.WAITING_FOR_TURN, f"{words}reserved on {planned.node}")
+                instruction = wait(entry, WaitReason.WAITING_FOR_TURN, f"{words}reserved on {planned.node}")
             elif planned is not None:
-                said = wait(entry, WaitReason.WAITING_FOR_TURN, self._rule.behind)
+                instruction = wait(entry, WaitReason.WAITING_FOR_TURN, self._rule.behind)
             elif self._planned and lasting and lasting[index]:
-                said = wait(entry, WaitReason.WAITING_FOR_TURN, "starts as soon as that delays no reserved pod")
+                instruction = wait(entry, WaitReason.WAITING_FOR_TURN, "starts as soon as that delays no reserved pod")
             else:
-                said = self._refusal(entry, snapshot)
-            if said is not None:
-                yield said
+                instruction = self._refusal(entry, snapshot)
+            if instruction is not None:
+                yield instruction
         for _, _, entry in self._line[self._depth :] if waiting else ():
             if entry.last_reason is None and entry.queue_state is QueueState.PLANNED:
                 entry.attempts = max(1, entry.attempts)
                 first = f"{self._depth} {noun_of(self._depth, 'pod')}"
                 message = f"waits until it is among the first {first}, which are planned"
-                if (said := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
-                    yield said
+                if (instruction := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
+                    yield instruction
 
     def _hand_back(self, request: PlanRequest, now: float) -> None:
-        """Give pods that no node could hold, whatever ends, back to the queue, where others wait for their share.
+        """Give pods that no node could hold, even after all pods end, back to the queue, where others wait for their
+        share.
 
-        What is planned counts as held by its namespace; a pod that never starts would keep its limit used up for ever.
-        So would a gang of which each pod would find a node, and not all of them at once.
+        Planned pods count as held by their namespace; a pod that never starts would use up its limit for ever. So would
+        a gang with a node for each pod but without room for all of them together.
         """
         self._handed_back = set()
         problem, gang = request.problem, self._gang
@@ -347,7 +352,7 @@ class Planner:
                 self._handed_back.update(members)
 
     def _held_at_last(self) -> list[bool]:
-        """Return of each pod whether it could start when all that runs has ended; empty where nobody plans on."""
+        """Return of each pod whether it could start after all running pods end; empty if there is no plan to extend."""
         if self._extension is None:
             return []
         problem = self._extension[0]
@@ -357,8 +362,9 @@ class Planner:
     def _made(
         self, snapshot: Snapshot, moment: int, now: float, most: int, qos: QosForecaster
     ) -> tuple[PlanRequest, Profiles, PlanRequest | None]:
-        """Return a plan whose starts the latency guard admits, each by itself, what is free behind it, and what of it
-        the method is to settle."""
+        """Return a plan, the free amounts behind it, and the part that the method must settle. The latency guard admits
+        each of its starts by itself.
+        """
         waiting, guard = self._waiting, self._guard
         if guard is not None:
             guard.keep(entry.shape for entry in waiting)
@@ -386,14 +392,14 @@ class Planner:
                 profiles = self._method.solve(base, request)
             else:
                 profiles, settled = solve_with_gangs(self._method, base, request)
-            begun = np.flatnonzero(start == moment).tolist()
-            starts = [(waiting[index].shape, int(machine[index])) for index in begun]
+            starting = np.flatnonzero(start == moment).tolist()
+            starts = [(waiting[index].shape, int(machine[index])) for index in starting]
             if guard is None or not guard.refuses(starts, snapshot, qos):
                 break
         return request, profiles, settled
 
     def _together(self, indexes: list[int]) -> Iterator[list[int]]:
-        """Yield the pods that start, those of a gang at once."""
+        """Yield the pods that start, those of a gang together."""
         gang, number = self._gang, -1
         if gang is None:
             yield from ([index] for index in indexes)
@@ -408,7 +414,7 @@ class Planner:
     def _begin(
         self, indexes: list[int], request: PlanRequest, snapshot: Snapshot, qos: QosForecaster, now: float
     ) -> list[DecidedBind]:
-        """Start some pods where they are planned, all of them or none."""
+        """Start some pods on their planned nodes, all of them or none."""
         placements: list[Placement] = []
         for index in indexes:
             entry = self._waiting[index]
@@ -435,7 +441,7 @@ class Planner:
         return started
 
     def _checked(self, entry: QueuedPod, row: int, snapshot: Snapshot, qos: QosForecaster) -> Placement | None:
-        """Return the placement of a pod whose planned start has come, or None when it can't be."""
+        """Return the placement of a pod with a planned start that has come, or None if it is not possible."""
         fit = self._shape_now(entry).fit  # a pod that started before it may keep it off
         if self._placer.feasibility.codes(fit, snapshot, slice(row, row + 1))[0] != FITS:
             return None
@@ -447,7 +453,7 @@ class Planner:
         admitted, probability, basis = self._guard.admits(entry.shape, row, snapshot, qos)
         if admitted:
             return Placement(row, probability, (), guarded=True, why=why, basis=basis)
-        # The service bears a pod of this plan, but not both: the next plan knows that the node is refused.
+        # The service tolerates one pod of this plan, but not both: the next plan knows that the node is refused.
         self._due = True
         return None
 
@@ -476,7 +482,7 @@ class Planner:
         return np.array(sorted(range(len(waiting)), key=keys.__getitem__), np.int64)
 
     def _opened(self, gained: Booleans, snapshot: Snapshot) -> Booleans:
-        """Return (N,) the rows on which a kept reservation may move forward; drops the promises of who has gone."""
+        """Return (N,) the rows that let a kept reservation move forward; drops the promises of pods that have gone."""
         opened = gained | self._all_open
         self._all_open = False
         for entry in [entry for entry in self._kept if entry.queue_state is not QueueState.PLANNED]:
@@ -494,14 +500,14 @@ class Planner:
         if self._kept:
             for index, entry in enumerate(waiting):
                 if self._gang is not None and self._gang[index] >= 0:
-                    continue  # a gang is planned anew in its turn
+                    continue  # a gang is planned again in its turn
                 node, moment = self._kept.get(entry, ("", -1))
                 machine[index] = snapshot.columns.row_of.get(node, -1)
                 start[index] = moment
         return machine, start
 
     def _keep(self, problem: PlanProblem, snapshot: Snapshot, machine: Integers, start: Integers, moment: int) -> None:
-        """Remember the plan of those who stay, for the next plan and for whoever asks."""
+        """Keep the plan of the pods that stay, for the next plan and for readers."""
         starts = []
         reserved = self._rule.kept or self._rule.reservations is not None
         for index, (row, begin) in enumerate(zip(machine.tolist(), start.tolist(), strict=True)):

@@ -1,11 +1,13 @@
-"""Plans on a node that is chosen once for each pod: the one with the least work (LW), or a drawn one (RANDOM).
+"""Plans on a node that is chosen once for each pod: the node with the least work (LW), or a random one (RANDOM).
 
-A method of `planning`. Naghshnejad 2019, section 3.2.2, knows all jobs at time 0; here a pod gets its node when it is
-first planned, in the order of the plan, and keeps it until it starts, or can't start there at all, or a pod there
-outlives what was expected of it: who hangs must not hold up those behind it for ever. "Workload" is what a node was
-given and did not finish yet, as time x its largest share of the node: what of running pods is left, and all of waiting
-ones. Invariant: with all pods there from the start on alike nodes, and run times as planned, the schedule is that of
-`offline.list_scheduling`.
+A method of `planning`. Naghshnejad 2019, section 3.2.2, knows all jobs at time 0. Here a pod gets its node when it is
+first planned, in the order of the plan, and normally keeps it until it starts. It gets another node if it can't start
+there at all, or if a pod there outlives its expected end. Otherwise an overdue pod would delay those behind it for
+ever.
+
+"Workload" is the unfinished work of a node, as time x its largest share of the node. It includes the rest of running
+pods, and all of waiting ones. Invariant: with all pods there from the start on alike nodes, and run times as planned,
+the schedule is that of `offline.list_scheduling`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class GivenMachines(PlanMethod):
         return profiles
 
     def _choose(self, base: Profiles, request: PlanRequest) -> Integers:
-        """Return (n,) the row of each pod; -1 where no node can ever take it."""
+        """Return (n,) the row of each pod; -1 if no node can ever take it."""
         snapshot = request.snapshot
         self._given = {entry: node for entry, node in self._given.items() if entry.queue_state is QueueState.PLANNED}
         chosen = np.full(len(request.group), -1, np.int64)
@@ -81,7 +83,7 @@ class GivenMachines(PlanMethod):
 
     @staticmethod
     def _takes(request: PlanRequest, index: int, at_last: Integers, rows: slice) -> Booleans:
-        """Return for some rows whether a pod may use them and has room there once all that runs has ended."""
+        """Return for some rows whether a pod may use them and has room there after all running pods end."""
         problem = request.problem
         of = request.group[index]
         need = problem.need[of]
@@ -105,7 +107,7 @@ class GivenMachines(PlanMethod):
 
 
 class _Work:
-    """What each node has to do, by resource."""
+    """The work of each node, by resource."""
 
     def __init__(self, request: PlanRequest) -> None:
         snapshot = request.snapshot
@@ -113,7 +115,7 @@ class _Work:
         self._whole: Floats = np.maximum(1, snapshot.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1].T).astype(np.float64)
 
     def add(self, request: PlanRequest, index: int, row: int) -> None:
-        """Give a pod to a node."""
+        """Add a pod's work to a node."""
         of = int(request.group[index])
         self.amounts[row] += request.problem.amounts[of] * float(request.problem.lasts_of(of, row))
 

@@ -1,7 +1,7 @@
-"""What a plan is about, in arrays: waiting pods by group, and what each group asks of each node.
+"""The input of a plan, in arrays: waiting pods by group, and the demand of each group on each node.
 
-Made by `planning` for each plan, read by the plan methods. Pods of one shape and one planned run time are a group: to
-a kernel they are the same. Invariant: the same pods in the same state give the same arrays.
+Made by `planning` for each plan, read by the plan methods. Pods of one shape and one planned run time form a group: a
+kernel treats them alike. Invariant: the same pods in the same state give the same arrays.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.state.snapshot import Snapshot
 
 RATE_STEPS: Final = 64
-"""Steps of a node's rate, each twice the one before, by which guarded plans tell nodes apart (chosen: risk is first of
-all a matter of the rate)."""
+"""Steps of a node's rate, each twice the one before, for the order of nodes in guarded plans (chosen: the rate
+dominates the risk).
+"""
 
 
 class PlanProblem:
@@ -30,19 +31,19 @@ class PlanProblem:
 
     Parameters
     ----------
-    waiting : in the order in which they are served.
-    seconds : the run time that is planned for a pod.
-    guard : what the latency guard refused; None looks at resources only.
-    beside : the run time that is planned for a pod that starts beside a reservation; None for ``seconds``.
+    waiting : in the order of planning.
+    seconds : the planned run time of a pod.
+    guard : the refusals of the latency guard; None considers resources only.
+    beside : the planned run time of a pod that starts next to a reservation; None for ``seconds``.
 
     Attributes
     ----------
     group : (n,) of each pod.
     firsts : one pod of each group.
-    length_beside : (G,) as ``length``, for pods that start beside a reservation.
+    length_beside : (G,) as ``length``, for pods that start next to a reservation.
     need, take, length, kind, fit, slot, stretch, may, soft : see `kernels.machine_plan`.
     amounts : (G, 2) millicores and bytes, plain and reclaimed.
-    used : the resources that somebody needs, of those of the availability: the others refuse nobody.
+    used : the needed resources, of those of the availability: the others refuse no pod.
     slots : rows that the kernel's bounds take.
     """
 
@@ -70,7 +71,7 @@ class PlanProblem:
                 lasts.append((planned_length(planned), planned_length(shorter)))
             members.append(number)
         firsts = self.firsts
-        # A guard tells shapes apart that fit on the same nodes, and slack tells gratis pods from batch.
+        # A guard distinguishes shapes that fit on the same nodes, and slack distinguishes gratis pods from batch.
         fits: dict[Hashable, int] = {}
         plain = guard is None and availability.capacity.by_requests
         shapes = [first.shape.fit if plain else first.shape for first in firsts]
@@ -98,19 +99,19 @@ class PlanProblem:
         self.may: Booleans = np.array([placer.feasibility.allowed(shape.fit, snapshot) for shape in some])
         self.soft: Integers = np.array([placer.feasibility.matches(shape.fit, snapshot).soft for shape in some])
         if guard is not None:
-            # Among equals a node without a service comes first (Ou 2024, section 4.3), then one with a lower rate.
+            # Among equal nodes one without a service comes first (Ou 2024, section 4.3), then one with a lower rate.
             doublings = np.clip(np.frexp(rates)[1], 0, RATE_STEPS - 2)
             self.soft = RATE_STEPS * self.soft + np.where(snapshot.service_counts > 0, 1 + doublings, 0)
         self._shapes = some
-        # A gang is tried at many moments, so a start found once bounds none of its later ones.
+        # A gang is tried at many moments, so an earlier found start does not bound its later ones.
         several = (np.bincount(self.group) > 1) & np.array([not first.shape.gang for first in firsts])
         self.slot: Integers = np.where(several, np.cumsum(several), 0)
         self.slots = 1 + int(several.sum())
 
     def demands(self, group: Integers, machines: int, moment: int, *, beside: bool = False) -> Demands:
-        """Return what pods of these groups, (n,), ask of the nodes; the bounds hold for one call of a kernel.
+        """Return the demands of pods of these groups, (n,), on the nodes; the bounds hold for one call of a kernel.
 
-        ``beside`` gives the lengths of pods that start beside a reservation.
+        ``beside`` gives the lengths of pods that start next to a reservation.
         """
         length = self.length_beside if beside else self.length
         bound = np.full((self.slots, machines), moment, np.int64)
@@ -120,7 +121,7 @@ class PlanProblem:
         )  # fmt: skip
 
     def held_at_last(self, availability: Availability) -> Booleans:
-        """Return (G,) whether a node that may take the group can hold a pod of it once all that runs has ended."""
+        """Return (G,) whether a node that may take the group can hold a pod of it after all running pods end."""
         rows = np.arange(len(availability.sizes))
         free = availability.free[rows, availability.sizes - 1][:, self.used]
         known: dict[tuple[int, bytes], bool] = {}
@@ -133,17 +134,17 @@ class PlanProblem:
         return np.array(held)
 
     def keep_off(self, capacity: PlannedCapacity) -> None:
-        """Leave out the nodes on which shapes get nothing, whatever ends there."""
+        """Exclude the nodes that shapes can't use even after all pods there end."""
         for row, shape in enumerate(self._shapes):
             capacity.leave_out(shape, self.may[row])
 
     def refuse(self, guard: PlanGuard, snapshot: Snapshot) -> None:
-        """Leave out the nodes that the guard refused to a shape."""
+        """Exclude the nodes that the guard refused to a shape."""
         for row, shape in enumerate(self._shapes):
             guard.leave_out(shape, snapshot, self.may[row])
 
     def lasts(self, index: int, row: int, *, beside: bool = False) -> int:
-        """Return for how many microseconds a pod is planned to run on a row, ``beside`` a reservation or without."""
+        """Return the planned microseconds of a pod on a row, with or without a start next to a reservation."""
         of = int(self.group[index])
         if beside:
             return stretched(int(self.length_beside[of]), float(self.stretch[self.kind[of], row]))

@@ -1,10 +1,10 @@
-"""What the latency guard says to plans: which nodes it refused to which waiting shapes, and whether that still stands.
+"""The latency guard in plans: the nodes that it refused to waiting shapes, and whether each refusal still holds.
 
-Owned by `planning` under the guarded plan policies. A plan is about hours to come, whose request rates nobody
-forecasts; so the guard is asked where a pod would start now. When it refuses, it is asked about all nodes that could
-take such a pod, and about all waiting pods that the node could take, so that few plans are made in vain. A refused node
-is left out of plans for that shape until something on the node got better. Invariant: no pod starts where the guard,
-asked about the node as it is at that moment, refuses it.
+Owned by `planning` under the guarded plan policies. A plan covers hours to come, and no forecast of their request rates
+exists; the guard therefore decides about starts now. When it refuses one, it also checks all nodes that could take such
+a pod, and all waiting pods that the node could take, so that few plans are made in vain. Plans leave a refused node out
+for that shape until something on the node improves. Invariant: a pod starts only if the guard admits it on the node as
+it is at that moment.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 
 SHAPES_AT_ONCE: Final = SHAPES_REMEMBERED // 2
-"""Shapes that one call asks about: the guard forgets the answers about the oldest beyond `SHAPES_REMEMBERED`."""
+"""Shapes of one guard call: the guard forgets the oldest answers beyond `SHAPES_REMEMBERED`."""
 
 
 @dataclass(slots=True)
 class _Refused:
     rows: NDArray[np.intp]
     reliefs: Integers
-    """Of the rows when they were refused."""
+    """Values of the rows at the time of the refusal."""
     probabilities: Floats
     services: list[str]
     bases: Integers
-    """What the probabilities rest on (see `applicability`)."""
+    """The basis of the probabilities (see `applicability`)."""
 
     def standing(self, snapshot: Snapshot) -> Booleans:
-        """Return which of the refusals stand: nothing on those rows got better since."""
+        """Return which of the refusals still hold: nothing on those rows improved since."""
         return np.asarray(snapshot.relief_versions[self.rows] == self.reliefs)
 
 
@@ -60,36 +60,40 @@ class PlanGuard:
         self._waiting: list[Shape] = []
 
     def forget(self) -> None:
-        """Drop all refusals: another model answers otherwise."""
+        """Drop all refusals, because another model may answer otherwise."""
         self._refused.clear()
 
     def keep(self, shapes: Iterable[Shape]) -> None:
-        """Drop the refusals of shapes that are not among the waiting."""
+        """Drop the refusals of shapes that no longer wait."""
         known = dict.fromkeys(shapes)
         self._waiting = list(known)
         self._refused = {shape: refused for shape, refused in self._refused.items() if shape in known}
 
     def eased(self, snapshot: Snapshot) -> bool:
-        """Whether a refusal fell since it was last asked for, so that a plan may find more."""
+        """Whether a refusal was lifted since the last call, so that a plan may find more."""
         fallen = [shape for shape, refused in self._refused.items() if not refused.standing(snapshot).all()]
         for shape in fallen:
-            one = self._refused.pop(shape)
-            stands = one.standing(snapshot)
-            services = [name for name, still in zip(one.services, stands.tolist(), strict=True) if still]
+            refusal = self._refused.pop(shape)
+            stands = refusal.standing(snapshot)
+            services = [name for name, still in zip(refusal.services, stands.tolist(), strict=True) if still]
             if services:
                 self._refused[shape] = _Refused(
-                    one.rows[stands], one.reliefs[stands], one.probabilities[stands], services, one.bases[stands]
+                    refusal.rows[stands],
+                    refusal.reliefs[stands],
+                    refusal.probabilities[stands],
+                    services,
+                    refusal.bases[stands],
                 )
         return bool(fallen)
 
     def leave_out(self, shape: Shape, snapshot: Snapshot, may: Booleans) -> None:
         """Set (N,) ``may`` to False where the shape is refused."""
-        one = self._refused.get(shape)
-        if one is not None:
-            may[one.rows[one.standing(snapshot)]] = False
+        refusal = self._refused.get(shape)
+        if refusal is not None:
+            may[refusal.rows[refusal.standing(snapshot)]] = False
 
     def refuses(self, starts: Sequence[tuple[Shape, int]], snapshot: Snapshot, forecaster: QosForecaster) -> bool:
-        """Ask about the starts of a plan, each by itself; True when one is refused, and all is known of it by then."""
+        """Check the starts of a plan, each by itself; True if one is refused, after all refusals are recorded."""
         rows: dict[Shape, set[int]] = {}
         for shape, row in starts:
             rows.setdefault(shape, set()).add(row)
@@ -110,7 +114,7 @@ class PlanGuard:
     def admits(
         self, shape: Shape, row: int, snapshot: Snapshot, forecaster: QosForecaster
     ) -> tuple[bool, float | None, int]:
-        """Return whether a pod may start on a row now; the probability where a service is concerned, and its basis."""
+        """Return whether a pod may start on a row now; the probability if a service is concerned, and its basis."""
         rows = np.array([row], np.intp)
         if not self._guard.concerned(snapshot, shape, rows)[0]:
             return True, None, 0
@@ -121,31 +125,33 @@ class PlanGuard:
         return admitted, probability, self._guard.basis(shape, row)
 
     def nearest(self, shape: Shape, snapshot: Snapshot) -> tuple[float, int] | None:
-        """Return the lowest probability among the refusals that stand where the shape fits, and its basis."""
-        one = self._refused.get(shape)
-        indices = [] if one is None else self._standing_indices(one, shape, snapshot)
-        if one is None or not indices:
+        """Return the lowest probability among the current refusals where the shape fits, and its basis."""
+        refusal = self._refused.get(shape)
+        indices = [] if refusal is None else self._standing_indices(refusal, shape, snapshot)
+        if refusal is None or not indices:
             return None
-        index = min(indices, key=lambda index: (one.probabilities.item(index), one.rows.item(index)))
-        return one.probabilities.item(index), one.bases.item(index)
+        index = min(indices, key=lambda index: (refusal.probabilities.item(index), refusal.rows.item(index)))
+        return refusal.probabilities.item(index), refusal.bases.item(index)
 
     def verdicts(self, shape: Shape, snapshot: Snapshot) -> list[NodeVerdict]:
         """Return why nodes were refused, in words, by the service at risk."""
-        one = self._refused.get(shape)
-        if one is None:
+        refusal = self._refused.get(shape)
+        if refusal is None:
             return []
         nearest: dict[str, list[tuple[float, int]]] = {}
-        for index in self._standing_indices(one, shape, snapshot):
-            nearest.setdefault(one.services[index], []).append((one.probabilities.item(index), one.rows.item(index)))
+        for index in self._standing_indices(refusal, shape, snapshot):
+            nearest.setdefault(refusal.services[index], []).append(
+                (refusal.probabilities.item(index), refusal.rows.item(index))
+            )
         refused = [(service, len(nodes), *min(nodes)) for service, nodes in nearest.items()]
         return risk_verdicts(snapshot, refused)
 
-    def _standing_indices(self, one: _Refused, shape: Shape, snapshot: Snapshot) -> list[int]:
-        fits = np.asarray(self._feasibility.codes(shape.fit, snapshot, one.rows) == FITS)
-        return [int(index) for index in np.flatnonzero(one.standing(snapshot) & fits)]
+    def _standing_indices(self, refusal: _Refused, shape: Shape, snapshot: Snapshot) -> list[int]:
+        fits = np.asarray(self._feasibility.codes(shape.fit, snapshot, refusal.rows) == FITS)
+        return [int(index) for index in np.flatnonzero(refusal.standing(snapshot) & fits)]
 
     def _ask_about_shapes(self, rows: NDArray[np.intp], snapshot: Snapshot, forecaster: QosForecaster) -> None:
-        """Find out which of the waiting shapes these rows can't bear."""
+        """Determine which of the waiting shapes these rows can't tolerate."""
         fitting: dict[FitShape, NDArray[np.intp]] = {}
         wanted = []
         for shape in self._waiting:
@@ -171,7 +177,7 @@ class PlanGuard:
         self._note(shape, rows[probabilities > self._guard.threshold], snapshot)
 
     def _note(self, shape: Shape, rows: NDArray[np.intp], snapshot: Snapshot) -> None:
-        """Remember that the guard refused some rows, beside what was refused before."""
+        """Record that the guard refused some rows, in addition to earlier refusals."""
         probabilities, services, bases = self._guard.at_risk(shape, rows)
         known = self._refused.get(shape)
         if known is not None:

@@ -1,4 +1,4 @@
-"""Which method a plan rule calls for."""
+"""The method of each plan rule."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The hybrid platform as a plan: pods of predictable run time on a share of the capacity, the rest beside them.
+"""The hybrid platform as a plan: pods of predictable run time on a share of the capacity, the rest around them.
 
 A method of `planning` (Naghshnejad 2019, section 4.4; the rules are those of `kernels.platform`, the replay's).
-Co-located nodes have no cores of one kind: the share is an amount of cpu and of memory, held anywhere, of what is not
-asked for by online pods. A pod is predictable where the expected accuracy of its forecast is 0.6 or more
-(`reliability`), as it stands when the pod is queued. Invariant: on one node, with the same kinds and forecasts, pods
-start when they do in the replay, while none outlives what it is planned to take.
+Co-located nodes have no cores of one kind. The share is therefore an amount of cpu and of memory, on any node, of the
+capacity that online pods do not request. A pod is predictable if the expected accuracy of its forecast is 0.6 or more
+(`reliability`) when the pod is queued. Invariant: on one node, with the same kinds and forecasts, pods start as in the
+replay, while each stays within its planned run time.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class ReliableShare(PlanMethod):
         self._kinds: dict[QueuedPod, bool] = {}
         """Whether a waiting pod is predictable."""
         self._runs: dict[str, tuple[tuple[int, int], float]] = {}
-        """What a started pod counts with (nothing if unpredictable), and the run time that was forecast, by uid."""
+        """The counted amount of a started pod (nothing if unpredictable), and its forecast run time, by uid."""
         self._asked = FIRST_DEMAND
         self._asked_by_predictable = FIRST_SHARE * FIRST_DEMAND
 
     def take(self, events: Sequence[Event]) -> None:
-        """Learn from pods that ended, and let go of those that are gone."""
+        """Learn from pods that ended, and drop deleted ones."""
         for event in events:
             if isinstance(event, PodUpserted) and event.pod.phase in _ENDED:
                 pod = event.pod
@@ -73,7 +73,7 @@ class ReliableShare(PlanMethod):
                 self._runs.pop(event.uid, None)
 
     def joined(self, entry: QueuedPod) -> None:
-        """Let a pod count as predictable or not, and the share follow."""
+        """Count a pod as predictable or not, and adjust the share."""
         self._runs.pop(entry.pod.uid, None)
         if entry in self._kinds:
             return
@@ -85,14 +85,14 @@ class ReliableShare(PlanMethod):
         self._kinds[entry] = trusted and not self._is_too_large(entry)
 
     def seconds(self, entry: QueuedPod) -> float:
-        """Return the upper quantile; of a pod that can't be relied on the user's estimate, where that is longer."""
+        """Return the upper quantile; for an unpredictable pod the user's estimate, if that is longer."""
         upper = super().seconds(entry)
         if self._kinds.get(entry, False):
             return upper
         return max(upper, entry.pod.requested_seconds or 0.0)
 
     def seconds_beside(self, entry: QueuedPod) -> float:
-        """Return the upper quantile: by long estimates the room in front of a reservation stays idle."""
+        """Return the upper quantile: with long estimates the room in front of a reservation would stay idle."""
         return super().seconds(entry)
 
     def behind(self, left: list[int], waiting: Sequence[QueuedPod]) -> list[int]:
@@ -126,19 +126,19 @@ class ReliableShare(PlanMethod):
         return self.run(base, request, step)
 
     def settle(self, request: PlanRequest) -> None:
-        """Forget who does not wait any more."""
+        """Forget pods that no longer wait."""
         del request
         self._kinds = {entry: kind for entry, kind in self._kinds.items() if entry.queue_state is QueueState.PLANNED}
 
     def started(self, entry: QueuedPod, moment: int) -> None:
-        """Count what a predictable pod holds."""
+        """Count the amount that a predictable pod holds."""
         del moment
         demand = self.context.state.demand(entry.pod.requests)
         amounts = (demand.millicores, demand.memory_bytes) if self._kinds.pop(entry, False) else (0, 0)
         self._runs[entry.pod.uid] = (amounts, entry.seconds_p50)
 
     def begun(self, entry: QueuedPod, row: int) -> None:
-        """Note what is forecast of the run on its node."""
+        """Record the forecast of the run on its node."""
         amounts, seconds = self._runs[entry.pod.uid]
         columns = self.context.state.columns
         pressure = float(columns.batch_millicores[row]) / max(1, int(columns.allocatable[CPU_COLUMN, row]))
@@ -157,7 +157,7 @@ class ReliableShare(PlanMethod):
         return bool(demand.millicores > share[0] or demand.memory_bytes > share[1])
 
     def _share(self) -> Integers:
-        """Return (2,) millicores and bytes that the predictable may hold."""
+        """Return (2,) millicores and bytes that the predictable pods may hold."""
         columns = self.context.state.columns
         size = columns.size
         offered = columns.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1, :size] - columns.held[ONLINE_RANK, :, :size]

@@ -1,9 +1,9 @@
 """Slack-based backfilling as a plan (Talby and Feitelson 1999): a promise is a reservation and some slack.
 
-A method of `planning`. The slack is the mean wait of the pods that started so far, times 2 less a hundredth of the
-Job's priority: the mean wait at the default of 100, twice that at 0, none from 200 on. Invariant: a promise is kept
-while pods stay below the run time that is planned, no online pod takes the room and no node goes; else it is given
-anew.
+A method of `planning`. The slack is the mean wait of the started pods, times 2 less a hundredth of the Job's priority.
+The default priority of 100 gives the mean wait, 0 gives twice that, and 200 or more gives none. Invariant: a promise
+holds while pods stay below the planned run time, no online pod takes the room and no node goes. Otherwise the pod gets
+a new promise.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanReq
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 
 PRIORITY_TOP: Final = 200
-"""From this priority of a Job on there is no slack: so the default of 100 has the mean wait, as in the replay."""
+"""From this priority of a Job on there is no slack; the default of 100 has the mean wait, as in the replay."""
 REMEMBERED: Final = 4096
-"""Started pods after which those before count half (chosen): the mean follows what waits are like now."""
+"""Number of started pods that halves the weight of earlier ones (chosen): the mean follows current waits."""
 
 
 class SlackPromises(PlanMethod):
-    """The earliest start for each; then slack is spent where that brings others forward by more."""
+    """The earliest start for each pod; then slack is spent where that brings others forward by more."""
 
     gangs_in_turn = False
 
@@ -40,7 +40,7 @@ class SlackPromises(PlanMethod):
         self._started = 0
 
     def solve(self, base: Profiles, request: PlanRequest) -> Profiles:
-        """Lay reservations, promise what is not promised yet, and spend slack."""
+        """Lay reservations, promise the starts that have no promise yet, and spend slack."""
         problem, count = request.problem, len(request.group)
         line = np.lexsort((np.arange(count), problem.length[request.group]))
 
@@ -63,7 +63,7 @@ class SlackPromises(PlanMethod):
         self._promises = promises
 
     def started(self, entry: QueuedPod, moment: int) -> None:
-        """Let its wait count."""
+        """Count its wait in the mean."""
         self._promises.pop(entry, None)
         self._waited += max(0, moment - microseconds(entry.pod.created_seconds))
         self._started += 1
@@ -75,7 +75,7 @@ class SlackPromises(PlanMethod):
         return self._promises.get(entry)
 
     def _promised(self, request: PlanRequest, start: Integers) -> Integers:
-        """Return (n,) the promise of each pod: what it has, its start where that is later, or a new one."""
+        """Return (n,) the promise of each pod: the current one, its start if that is later, or a new one."""
         given = start.copy()
         for index, entry in enumerate(request.waiting):
             known = self._promises.get(entry)

@@ -1,7 +1,7 @@
 """The registry of policies: one name, its aliases, where it runs, and its source.
 
 Read by the live engine (`build_policy`), by trace replay, by the command's help and by the table in docs/policies.md,
-so that a name means one thing everywhere. Invariant: no name or alias stands for two policies.
+so that a name has one meaning everywhere. Invariant: each name or alias belongs to one policy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotide_core.errors import InputError
 
 
 class Runner(StrEnum):
-    """Where a policy runs."""
+    """The environments that can run a policy."""
 
     LIVE = "live"
     """The engine: operator, demo, general world and ledger replay."""
@@ -31,7 +31,7 @@ LIVE: Final = (Runner.LIVE,)
 POOL: Final = (Runner.POOL,)
 REPLAY: Final = (Runner.POOL, Runner.MACHINES)
 MANY: Final = (Runner.LIVE, Runner.MACHINES)
-"""What needs more than one machine to mean anything."""
+"""Policies that only make sense on more than one machine."""
 EVERYWHERE: Final = (Runner.LIVE, Runner.POOL, Runner.MACHINES)
 
 OU: Final = "Ou 2024"
@@ -48,10 +48,10 @@ class PolicyEntry:
 
     Attributes
     ----------
-    name, aliases : what it is called, and other names for it.
+    name, aliases : its name, and other names for it.
     summary : one line for help and docs.
     source : the paper by author and year, or ``baseline``.
-    runs : where it can be asked for.
+    runs : the environments that accept it.
     """
 
     name: str
@@ -62,18 +62,18 @@ class PolicyEntry:
 
     @property
     def by_slack(self) -> bool:
-        """Whether its capacity is forecast slack, so that it lives on forecasts of the nodes' load."""
+        """Whether its capacity is forecast slack, so that it needs forecasts of the nodes' load."""
         return self.name in SLACK_POLICIES
 
 
 def _plan(order: str, words: str) -> PolicyEntry:
     """Build the entry of a plan by one order, each job at its earliest start."""
     aliases = (f"online-{order}", f"{order}-plan", f"{order}-ef")
-    return PolicyEntry(order, f"plan anew at each event, {words} first", PLANS, EVERYWHERE, aliases)
+    return PolicyEntry(order, f"plan again at each event, {words} first", PLANS, EVERYWHERE, aliases)
 
 
 def _lists() -> tuple[PolicyEntry, ...]:
-    """Build the entries of list scheduling with a node that is chosen once, and of the drawn order."""
+    """Build the entries of list scheduling with a node that is chosen once, and of the random order."""
     orders = {"sjf": "shortest", "sdf": "smallest demand", "svf": "smallest volume", "random": "drawn"}
     machines = {"lw": "on the node with the least work", "random": "on a drawn node"}
     chosen = [
@@ -100,9 +100,9 @@ ENTRIES: Final = (
     PolicyEntry("random", "in a drawn order, by requests alone", BASELINE, LIVE),
     PolicyEntry("fifo-guarded", "in order of arrival, under the latency guard", BASELINE, LIVE),
     PolicyEntry("random-guarded", "in a drawn order, under the latency guard", BASELINE, LIVE),
-    PolicyEntry("fcfs", "in order of submission, nobody overtakes", BASELINE, REPLAY),
-    PolicyEntry("sjf-queue", "shortest forecast first, nobody overtakes", BASELINE, REPLAY),
-    PolicyEntry("svf-queue", "smallest volume first, nobody overtakes", BASELINE, REPLAY),
+    PolicyEntry("fcfs", "in order of submission, without overtaking", BASELINE, REPLAY),
+    PolicyEntry("sjf-queue", "shortest forecast first, without overtaking", BASELINE, REPLAY),
+    PolicyEntry("svf-queue", "smallest volume first, without overtaking", BASELINE, REPLAY),
     PolicyEntry("easy", "EASY: backfill that leaves the first job's start alone", PLANS, EVERYWHERE),
     PolicyEntry("easy-sjbf", "EASY, shortest tried first (FCFS-SJF)", PLANS, EVERYWHERE, ("fcfs-sjf",)),
     PolicyEntry("easy-svbf", "EASY, smallest volume first (FCFS-SVF)", PLANS, REPLAY, ("fcfs-svf", "easy-sabf")),
@@ -121,11 +121,11 @@ ENTRIES: Final = (
     *_lists(),
     PolicyEntry(
         "single",
-        "plan anew at each event, in the order of partial schedules of doubling length",
+        "plan again at each event, in the order of partial schedules of doubling length",
         "Naghshnejad 2019, sec. 3.3.3",
         POOL,
     ),
-    PolicyEntry("block", "plan anew at each event, in the order of Block-Scheduling", LISTS, POOL),
+    PolicyEntry("block", "plan again at each event, in the order of Block-Scheduling", LISTS, POOL),
     PolicyEntry(
         "hybrid", "plans the predictable on a share, backfills the rest", "Naghshnejad 2019, sec. 4.4", EVERYWHERE
     ),
@@ -167,7 +167,7 @@ def entry_of(name: str, runner: Runner, *, field: str = "policy") -> PolicyEntry
     Raises
     ------
     InputError
-        When there is none, or when it does not run there; names the nearest, and those there are.
+        When there is none, or when it does not run there; names the nearest, and the available ones.
     """
     wanted = name.strip().lower()
     entry = BY_NAME.get(wanted)

@@ -1,7 +1,8 @@
-"""EASY backfilling: oldest first, and nobody delays the first who waits (Naghshnejad 2019, section 4.2.1; Lifka 1995).
+"""EASY backfilling: oldest first, and no pod delays the first waiting one (Naghshnejad 2019, section 4.2.1; Lifka
+1995).
 
-The first pod that fits nowhere is reserved its earliest feasible start by the p90 of run times; those behind it start
-where that does not delay it. `easy-sjbf` tries those behind shortest first (by p50).
+The first pod without a node is reserved its earliest feasible start by the p90 of run times; pods behind it start if
+they do not delay it. `easy-sjbf` tries those behind shortest first (by p50).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The namespace that used least of what it is due comes next, by resources only."""
+"""The namespace with the smallest share of its due comes next, by resources only."""
 
 from __future__ import annotations
 

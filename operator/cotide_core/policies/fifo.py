@@ -1,4 +1,4 @@
-"""First come, first served, by resources only: what a cluster does that doesn't predict."""
+"""First come, first served, by resources only: the behaviour of a cluster without predictions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Policies that plan, with QPSM's check of the online services' limits.
 
-The order and the plan are those of the plain policy; the guard is asked where a pod would start now, and a node that it
-refuses is left out of plans until something there got better (see `qos_exclusions`). Online pods go where QPSM puts
-them. Lists whose node is chosen once have no guarded kin: a guard picks nodes.
+The order and the plan are those of the plain policy. The guard decides about starts now, and plans leave a refused node
+out until something there improves (see `qos_exclusions`). Online pods go where QPSM puts them. Lists with a node that
+is chosen once have no guarded variant: a guard picks nodes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hierarchical prediction based scheduling (Jiang et al., Algorithm 1): batch and gratis pods by predicted slack.
 
-Batch and gratis pods go where the predicted load leaves most room; batch may evict gratis, gratis waits. How is told in
-`slack_scheduler`. The order is that of arrival, batch before gratis; online pods are placed by what they ask for, as by
-fifo.
+Batch and gratis pods go where the predicted load leaves most room; batch may evict gratis, gratis waits.
+`slack_scheduler` describes how. The order is that of arrival, batch before gratis; online pods are placed by their
+requests, as in fifo.
 """
 
 from __future__ import annotations

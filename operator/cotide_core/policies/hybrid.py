@@ -1,5 +1,5 @@
-"""The hybrid platform (Naghshnejad 2019, section 4.4): pods whose run time can be relied on are planned on a share of
-the capacity, all others backfilled beside them; whoever has waited for long has a start reserved.
+"""The hybrid platform (Naghshnejad 2019, section 4.4). Pods of predictable run time are planned on a share of the
+capacity, and all others are backfilled around them. The pods that have waited longest get reserved starts.
 """
 
 from __future__ import annotations

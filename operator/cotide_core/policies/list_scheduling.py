@@ -1,8 +1,8 @@
 """List scheduling (Naghshnejad 2019, section 3.2.2): an order, and a rule for the node, named together as in svf-ef.
 
-Live, pods come one after another: all that wait are planned anew whenever something changed. EF looks for a node in
-each plan, LW and RANDOM choose one when a pod is first planned. `hybrid-machines` is HYBRID of section 3.3.3: pods of
-more than half a machine have nodes of their own.
+Live, pods come one after another: all waiting pods are planned again after every change. EF searches a node in each
+plan, LW and RANDOM choose one when a pod is first planned. `hybrid-machines` is HYBRID of section 3.3.3: pods of more
+than half a machine have nodes of their own.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LIST_POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     for machine in Machines
     if machine is not Machines.EARLIEST or order == "random"
 }
-"""Every order with a node that is chosen once, and the drawn order by EF; `sjf`, `sdf` and `svf` are the others by
-EF."""
+"""Every order with a node that is chosen once, and the random order by EF; `sjf`, `sdf` and `svf` are the others by EF.
+"""
 
 
 def hybrid_machines(config: SchedulerConfig) -> Policy:
-    """Smallest volume first; pods of more than half a machine apart, shortest first."""
+    """Smallest volume first; pods of more than half a machine on separate nodes, shortest first."""
     del config
     rule = PlanRule(sharing=Sharing.HIGH_DEMAND, behind="is planned behind other pods in its part of the nodes")
     return Policy("hybrid-machines", SmallestVolumeFirst(), LeastAllocated(), plan=rule)

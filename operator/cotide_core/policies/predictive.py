@@ -1,10 +1,10 @@
 """All three predictions at once: forecast slack, the latency guard and the predicted order, under the monitor.
 
-Batch and gratis pods come shortest predicted job first by priority (Ou 2024, section 4.2), find what the predicted
-peak of the online pods leaves (Jiang et al., Algorithm 1) until they will have ended by their p90, where forecasts
-reach so far, and go where the latency limits are predicted to hold: of the nodes with enough slack QPSM's rank and its
-least risk choose. Batch may evict gratis, but on no node that the guard refuses; overloaded nodes are relieved, and so
-are nodes on which a service is measured over its limit. Online pods go where QPSM puts them.
+Batch and gratis pods come shortest predicted job first by priority (Ou 2024, section 4.2). They use the room that the
+predicted peak of the online pods leaves (Jiang et al., Algorithm 1). The peak reaches to their own p90 end, if
+forecasts reach so far. They go where the latency limits are predicted to hold: among the nodes with enough slack QPSM's
+rank and its least risk decide. Batch may evict gratis, but not on a node that the guard refuses. Overloaded nodes are
+relieved, and so are nodes with a service measured over its limit. Online pods go where QPSM puts them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """QPSM: shortest predicted job first, where the latency limits are predicted to hold (Ou 2024, section 4).
 
-Batch and gratis pods go to a node without an online service while one has room; the paper needs no forecast there.
-Else the QoS model is asked about the best-ranked nodes with a service, and of those that it lets pass the least
-risky one is taken: every further job only raises a node's risk (forecasts are monotone), so spreading over low risks
-keeps room for more jobs. Online pods go to idle nodes: those without a service first (required where the Workload is
-exclusive, see `feasibility`), and among them the one with the least batch work. The paper draws among idle servers
-at random; the least loaded is no worse for anyone. Among equal risks the least pressure wins, since the predicted
-slowdown, and so the completion time, rises with it.
+Batch and gratis pods go to a node without an online service while one has room. The paper needs no forecast there.
+Otherwise the QoS model rates the best-ranked nodes with a service, and the pod goes to the least risky of the admitted
+ones. Forecasts are monotone: every further job only raises a node's risk. Spreading over low risks therefore keeps room
+for more jobs.
+
+Online pods go to idle nodes. Nodes without a service come first (required if the Workload is exclusive, see
+`feasibility`), then the one with the least batch work. The paper draws among idle servers at random; the least loaded
+is equally good or better. Among equal risks the least pressure wins. The predicted slowdown, and so the completion
+time, rises with the pressure.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from cotide_core.qos.qos_guard import QosGuard
 from cotide_core.queueing.ordering import PredictedShortestFirst
 
 IDLE_WEIGHT = 8.0
-"""More than all other terms together: a node without a service is always before one with (section 4.3)."""
+"""More than all other terms together. A node without a service always comes before one with a service (section 4.3)."""
 RATE_WEIGHT = 3.0
 PRESSURE_WEIGHT = 2.0
 FREE_WEIGHT = 0.5
-"""Chosen: rate before pressure, as the measured risk is first of all a matter of the rate; free share breaks ties."""
+"""Chosen: rate before pressure, as the measured risk depends mostly on the rate. The free share breaks ties."""
 
 
 def qpsm(config: SchedulerConfig) -> Policy:

@@ -1,7 +1,7 @@
 """The online plan by smallest volume first (Naghshnejad 2019, section 4.2.1, online-SVF).
 
-All waiting pods are planned anew whenever something changed, smallest demand x run time first, each at its earliest
-feasible start behind those before it.
+All waiting pods are planned again after every change, smallest demand x run time first, each at its earliest feasible
+start behind those before it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ from cotide_core.queueing.ordering import SmallestVolumeFirst
 
 
 def svf(config: SchedulerConfig) -> Policy:
-    """Smallest volume first, all planned, made anew."""
+    """Smallest volume first, all planned, each plan from scratch."""
     del config
     return Policy("svf", SmallestVolumeFirst(), LeastAllocated(), plan=PlanRule())

@@ -1,1 +1,1 @@
-"""The latency guard: mixes, cached answers of the QoS model, and which nodes a limit rules out."""
+"""The latency guard: mixes, cached answers of the QoS model, and the nodes that a limit rules out."""

@@ -1,11 +1,11 @@
-"""Applicability: whether a latency forecast lies inside what its model learned, as bits, and on how many samples it
-rests.
+"""Applicability: whether a latency forecast lies inside the training region of its model, as bits, and its number of
+samples.
 
-Made by QoS models (`forecasts.QosAnswers`), kept by the latency guard beside each answer as one number (the *basis*),
-and said in decisions, notes, conditions and metrics. A model is inside where it has seen the mix's service under at
-least as much load: the region is closed downwards (a quieter node, a smaller mix or a looser limit is no worse than
-the one that was measured), so that taking the larger of model and heuristic outside keeps a forecast monotone. A rate
-that nobody measured is no rate of 0: it is outside.
+Made by QoS models (`forecasts.QosAnswers`). The latency guard keeps it with each answer as one number (the *basis*),
+and decisions, notes, conditions and metrics report it. A model is inside if it has seen the mix's service under at
+least as much load. The region is closed downwards: a quieter node, a smaller mix or a looser limit is at most as bad as
+the measured one. Outside, the larger of model and heuristic counts, which keeps a forecast monotone. An unmeasured rate
+differs from a rate of 0: it is outside.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NAMES: Final[dict[int, str]] = {
     INPUT: "input size",
     TYPE: "job type",
 }
-"""What is outside, in words, in the order in which it is said."""
+"""The reasons for being outside, in words, in the order of messages."""
 CONDITION_RATE_UNKNOWN: Final = "RateUnknown"
 CONDITION_OUTSIDE: Final = "OutsideTraining"
 _SHIFT: Final = 16
@@ -52,7 +52,7 @@ _NO_MODEL: Final = -1
 
 
 def basis_of(outside: Integers, evidence: Integers) -> Integers:
-    """Return (n,) numbers that hold bits and evidence together; evidence -1 stands for no model."""
+    """Return (n,) numbers that hold bits and evidence together; evidence -1 means no model."""
     return np.asarray(((evidence + 1) << _SHIFT) | outside, np.int64)
 
 
@@ -62,18 +62,18 @@ def outside_of(basis: int) -> int:
 
 
 def evidence_of(basis: int) -> int | None:
-    """Return the samples of a basis; None where no model answered."""
+    """Return the samples of a basis; None if no model answered."""
     evidence = (basis >> _SHIFT) + _NO_MODEL
     return None if evidence < 0 else evidence
 
 
 def names_of(outside: int) -> tuple[str, ...]:
-    """Return what is outside, in words; nothing for an answer from inside."""
+    """Return the reasons for being outside, in words; nothing for an answer from inside."""
     return tuple(name for bit, name in NAMES.items() if outside & bit) if outside else ()
 
 
 def condition_of(names: tuple[str, ...]) -> str:
-    """Return the condition that these words stand for; empty for none. A rate that is unknown comes first."""
+    """Return the condition of these words; empty for none. An unknown rate comes first."""
     if not names:
         return ""
     unknown = NAMES[RATE_UNKNOWN], NAMES[OTHER_RATE_UNKNOWN]

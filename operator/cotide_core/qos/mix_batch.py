@@ -1,10 +1,9 @@
-"""Builds the mixes that a QoS forecast is asked about: nodes as they would be after a placement.
+"""Builds the mixes for QoS forecasts: nodes as they would be after a placement.
 
-Called by `qos_guard`, and by `latency_relief` with nodes as they would be once pods have left. One row per (pair,
-online pod with a promise on the node after the placement); the answer to a pair of a shape and a node is the highest
-probability among its rows. Pairs of several pods go into one batch. Invariant: for one batch job alone beside one
-service a row holds the three features of Ou 2024, section 3.1 (type, input size, rate) and nothing else that is not
-implied by them.
+Called by `qos_guard`, and by `latency_relief` with nodes as they would be after pods leave. One row per (pair, online
+pod with a promise on the node after the placement). The answer for a pair of a shape and a node is the highest
+probability among its rows. Pairs of several pods go into one batch. Invariant: for one batch job and one service alone,
+a row holds the three features of Ou 2024, section 3.1 (type, input size, rate) and only values that follow from them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class PairMixes:
     ----------
     mixes : one row per (pair, online pod).
     starts : (P,) first row of each pair; every pair has at least one.
-    numbers : for each row, the number of the Workload whose limit it is about (see `columns`).
+    numbers : for each row, the number of the Workload with the limit (see `columns`).
     """
 
     mixes: MixBatch
@@ -39,13 +38,13 @@ class PairMixes:
 
 
 def mixes_after(snapshot: Snapshot, shapes: Integers, arriving: Floats, indices: Integers, rows: Integers) -> PairMixes:
-    """Return the mixes of each row after a pod of the shape at its index was put there.
+    """Return the mixes of each row after the placement of a pod of the shape at its index.
 
     Each row must carry a promised online pod after the placement.
 
     Parameters
     ----------
-    shapes, arriving : (S, 6) and (S, 2) what is asked about each shape, as `prediction_cache.AnswerTables` has it.
+    shapes, arriving : (S, 6) and (S, 2) the inputs of each shape, as in `prediction_cache.AnswerTables`.
     """
     columns = snapshot.columns
     starts, numbers, unmeasured, single, counts, input_bytes = mixes_of(
@@ -81,18 +80,18 @@ def mixes_after(snapshot: Snapshot, shapes: Integers, arriving: Floats, indices:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """What a forecast is asked about an online pod on its node: how it fares once these batch and gratis pods left."""
+    """A question about an online pod on its node: its forecast after these batch and gratis pods leave."""
 
     key: str
     leaving: tuple[PodRecord, ...]
     horizon: int = 0
-    """Of forecast rates, counted from 1: at their highest up to its end; 0 for the present ones."""
+    """Horizon of forecast rates, counted from 1: the highest rates up to its end; 0 for the present ones."""
 
 
 def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBatch:
     """Return one mix for each departure; each is about a promised online pod that is counted on a row.
 
-    Loops in plain Python: it is asked about nodes that are in trouble, not about all.
+    Loops in plain Python: the caller checks only nodes in trouble.
     """
     columns, rows = state.columns, len(departures)
     counts, input_bytes = np.zeros((rows, len(columns.type_names))), np.zeros((rows, len(columns.type_names)))
@@ -101,11 +100,13 @@ def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBa
         record = state.record(departure.key)
         assert record is not None  # noqa: S101 - asked about pods on rows only
         row = record.row
-        there = columns.services[row]
-        own = next(service_pod for service_pod in there if service_pod.key == departure.key)
+        services = columns.services[row]
+        own = next(service_pod for service_pod in services if service_pod.key == departure.key)
         horizon = departure.horizon
         rate = own.rate_within(horizon)
-        others_unknown = any(service_pod.requests_per_second is None for service_pod in there if service_pod is not own)
+        others_unknown = any(
+            service_pod.requests_per_second is None for service_pod in services if service_pod is not own
+        )
         unmeasured[index] = RATE_UNKNOWN * (own.requests_per_second is None) + OTHER_RATE_UNKNOWN * others_unknown
         numbers[index] = columns.workload_number(own.workload)
         counts[index], input_bytes[index] = columns.type_counts[:, row], columns.type_bytes[:, row]

@@ -1,10 +1,10 @@
-"""The tables in which the latency guard keeps what forecasters said, by shape and row.
+"""The tables of the latency guard's forecasts, by shape and row.
 
-Owned by `guard.QosGuard`; read and written by the kernels of `guard_answers`. A shape has an index in the tables;
-indices of shapes that were not used for longest are given to others. Beside the answers stand, for each job type and
-row, the smallest job that was refused there. A forecast never falls in counts, input bytes or pressure, so what was
-refused to it is refused to any job of its type with at least its size and cpu, for as long as nothing on the row got
-better. Invariant: what is remembered of a shape is of its present promise and expected rate.
+Owned by `guard.QosGuard`; read and written by the kernels of `guard_answers`. A shape has an index in the tables; the
+least recently used indices go to other shapes. The tables also hold, for each job type and row, the smallest job that
+was refused there. A forecast never falls in counts, input bytes or pressure. A refusal therefore applies to any job of
+the type with at least that size and cpu, until something on the row improves. Invariant: the stored answers of a shape
+belong to its present promise and expected rate.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 SHAPES_REMEMBERED: Final = 256
-"""Shapes whose answers are kept, the latest used (chosen: 48 bytes a node each, 61 MB at 5,000 nodes). Tables are made
-for all of them at once, as `sparse_zeros`: to fill and copy tables that double held the first cycle on 50,000 nodes up
-for 2 s."""
+"""Shapes with stored answers, the latest used (chosen: 48 bytes a node each, 61 MB at 5,000 nodes). Tables are made for
+all of them at once, as `sparse_zeros`: growing tables by doubling delayed the first cycle on 50,000 nodes by 2 s.
+"""
 FIRST_TYPES: Final = 8
 """Job types in new tables (chosen; they double)."""
 NONE: Final = -1
-"""No index, and no number of a Workload. In the tables themselves 0 stands for never: versions of rows begin at 1."""
+"""No index, and no number of a Workload. In the tables themselves 0 means never: versions of rows begin at 1."""
 
 
 class AnswerTables:
@@ -47,7 +47,7 @@ class AnswerTables:
 
     Attributes
     ----------
-    shapes, arriving : (S, 6) and (S, 2) what a question needs of the shape at each index; see `guard_answers` and
+    shapes, arriving : (S, 6) and (S, 2) the inputs of a question for the shape at each index; see `guard_answers` and
         `mix_rows`.
     marks, probabilities : (S, N, 5) and (S, N) the answers.
     least, least_probabilities : (T, N, 6) and (T, N) the smallest refusals.
@@ -62,10 +62,10 @@ class AnswerTables:
         self.least_probabilities: Floats = np.zeros((FIRST_TYPES, 0))
         self._indices: dict[Shape, int] = {}
         self._horizons: tuple[float, ...] = ()
-        """Of forecast rates, by which the shapes were described."""
+        """The horizons of forecast rates in the descriptions of the shapes."""
 
     def given(self) -> tuple[Integers, Integers, Floats, Integers, Floats]:
-        """Return what the kernels of `guard_answers` and `fetched` read and write, in the order they take it."""
+        """Return the arrays that the kernels of `guard_answers` and `fetched` read and write, in their order."""
         return self.shapes, self.marks, self.probabilities, self.least, self.least_probabilities
 
     def index_of(self, snapshot: Snapshot, shape: Shape) -> int:
@@ -102,7 +102,7 @@ class AnswerTables:
         self.least_probabilities = _widened(self.least_probabilities, (types, rows), len(self.least_probabilities))
 
     def covers(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
-        """Return whether a refusal that still stands implies that a job's shape is refused on a row."""
+        """Return whether a current refusal implies that a job's shape is refused on a row."""
         self.fit(snapshot)
         least, column = self.least, shape.type_column
         return bool(
@@ -113,7 +113,7 @@ class AnswerTables:
         )
 
     def _follow_horizons(self, snapshot: Snapshot) -> None:
-        """Describe all shapes anew by other horizons; what was answered before is forgotten."""
+        """Describe all shapes again by other horizons; earlier answers are forgotten."""
         self._horizons = snapshot.state.rate_forecasts.horizons_seconds
         for shape, index in self._indices.items():
             self._describe(snapshot, shape, index)
@@ -130,7 +130,7 @@ class AnswerTables:
         return index
 
     def _describe(self, snapshot: Snapshot, shape: Shape, index: int) -> bool:
-        """Write down what questions need of a shape; returns whether what its pods bring changed."""
+        """Store the question's inputs for a shape; returns whether the contribution of its pods changed."""
         fit = shape.fit
         promise = snapshot.state.workload(fit.service)
         number, limit, rate = NONE, 0.0, UNMEASURED_RATE
@@ -151,7 +151,7 @@ class AnswerTables:
 
 
 def _widened(table: NDArray[Any], shape: tuple[int, ...], used: int) -> NDArray[Any]:
-    """Return a table with more zeros, that of the first ``used`` indices copied."""
+    """Return a table with more zeros, and a copy of the first ``used`` indices."""
     wider = sparse_zeros(shape, table.dtype)
     wider[(slice(0, used), *(slice(0, length) for length in table.shape[1:]))] = table[:used]
     return wider

@@ -1,9 +1,9 @@
-"""Answers to the questions that the next decisions are likely to ask, fetched with one that had to be asked now.
+"""Answers to the probable questions of the next decisions, fetched together with a necessary one.
 
-Owned by `qos_guard`. A call of a forecaster costs as much as some fifty rows of it, so a call about one pod asks for
-those behind it in the queue, too. What comes back waits here and is no answer yet: the guard's tables (see
-`prediction_cache`) hear of it when its question is asked, if its row has not changed by then. Invariant: decisions are
-those of a guard that asks each question when it comes up, to the last byte, however good the guess was.
+Owned by `qos_guard`. A call of a forecaster costs as much as some fifty of its rows, so a call about one pod includes
+the pods behind it in the queue. The results wait here and are no answers yet. The guard's tables (see
+`prediction_cache`) receive one when its question is asked, if its row has not changed by then. Invariant: decisions
+equal those of a guard that asks each question when it comes up, to the last byte, for any quality of the guess.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cotide_core.state.shapes import Shape
 
 
 class PrefetchedAnswers:
-    """The answers of the latest call, by shape; those of a call before are gone."""
+    """The answers of the latest call, by shape; answers of earlier calls are dropped."""
 
     def __init__(self) -> None:
         self._highest: Floats = np.zeros(0)
@@ -26,22 +26,23 @@ class PrefetchedAnswers:
         self._spans: dict[Shape, tuple[int, int]] = {}
 
     def forget(self) -> None:
-        """Drop everything: events come, or another model."""
+        """Drop everything: before events, or for another model."""
         self._spans.clear()
 
     def keep(self, highest: Floats, marks: Integers, spans: dict[Shape, tuple[int, int]]) -> None:
-        """Take what a call brought.
+        """Store the results of a call.
 
         Parameters
         ----------
         highest, marks : (P,) and (P, 4) answers, as `kernels.fetched.worst_of_mixes` gives them.
-        spans : from where to where those about each shape stand.
+        spans : start and end of the answers about each shape.
         """
         self._highest, self._marks, self._spans = highest, marks, spans
 
     def write(self, shape: Shape, rows: Integers, tables: AnswerTables, columns: NodeColumns, threshold: float) -> bool:
-        """Write the answers about a shape on (K,) rows as they are now into the guard's tables, where the shape has an
-        index; False, and nothing written, unless all of them are there."""
+        """Write the answers about a shape on (K,) current rows into the guard's tables, if the shape has an index.
+        False, with nothing written, unless all of them are present.
+        """
         span = self._spans.get(shape)
         return span is not None and write_fetched(
             tables.known_index(shape),

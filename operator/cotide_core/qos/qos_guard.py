@@ -1,13 +1,13 @@
 """The QoS guard: which nodes would break an online service's latency limit if a pod went there.
 
 One line of a policy (`placement.Policy.guard`). Asks the QoS forecaster about many nodes, and many pods, in one call,
-since a call costs far more than a row, and remembers the answers (`prediction_cache`). Ou 2024, section 4.3: a node
+since a call costs far more than a row, and stores the answers (`prediction_cache`). Ou 2024, section 4.3: a node
 without an online service needs no forecast. A node's probability is the highest among its online pods, the arriving one
 included.
 
-Forecasts never fall when a mix grows, so a refusal outlives what is placed after it: it stands until something on
-the node got better, and it covers every larger pod of the same type. Invariant: a node is accepted
-only on an answer about the node as it is now, and refused only on an answer that still implies the refusal.
+Forecasts never fall when a mix grows, so a refusal outlives later placements. It holds until something on the node
+improves, and it covers every larger pod of the same type. Invariant: a node is accepted only by an answer about the
+current node, and refused only by an answer that still implies the refusal.
 """
 
 from __future__ import annotations
@@ -49,20 +49,22 @@ from cotide_core.state.snapshot import Snapshot
 CALL_ROWS: Final = 4096
 """Most (pod, node) pairs in one call (chosen: some 20 ms with an XGBoost model)."""
 CALL_EFFORT: Final = 80
-"""Pairs that a call takes as long as, beside its own (measured with an XGBoost model: 0.2 ms, and 2.5 us a pair)."""
+"""Cost of a call in pairs, in addition to its own (measured with an XGBoost model: 0.2 ms, and 2.5 us a pair)."""
 
 Likely = Callable[[], Sequence[tuple[Shape, Integers]]]
-"""Tells of which batch and gratis shapes on which rows the next decisions are likely to ask, each shape once; the
-rows carry a promised online pod."""
+"""Returns the batch and gratis shapes, with their rows, that the next decisions probably need, each shape once; the
+rows carry a promised online pod.
+"""
 
 AtRisk = tuple[str, int, float, int]
-"""Nodes that were refused for the sake of one service's latency limit: the service, how many, the lowest of their
-probabilities (how near the pod came), and the row that this is about, the lowest of equals."""
+"""Nodes that were refused to protect one service's latency limit. Holds the service, the number of nodes, their lowest
+probability (how near the pod came), and the row of that probability, the lowest of equals.
+"""
 
 
 @cache
 def _compile() -> None:
-    """Compile what answers need before the first decision needs it, which must not wait for seconds."""
+    """Compile the kernels of answers before the first decision, which must not wait for seconds."""
     whole, none, real = np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0)
     shapes, table = np.zeros((1, SHAPE_COLUMNS), np.int64), np.zeros((1, 1))
     marks, counts = np.zeros((1, 1, MARKS), np.int64), np.zeros((1, 1), np.int64)
@@ -80,7 +82,7 @@ def _compile() -> None:
 
 
 class QosGuard:
-    """Refuses nodes where the predicted probability of a violation is above a threshold.
+    """Refuses nodes with a predicted probability of a violation above a threshold.
 
     Parameters
     ----------
@@ -88,7 +90,7 @@ class QosGuard:
 
     Attributes
     ----------
-    effort : pairs that the forecaster was asked about so far, and `CALL_EFFORT` for each call.
+    effort : number of pairs passed to the forecaster so far, and `CALL_EFFORT` for each call.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -101,19 +103,19 @@ class QosGuard:
         self._one_index, self._one_end = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
     def forget(self) -> None:
-        """Drop all answers: another model answers otherwise."""
+        """Drop all answers, because another model may answer otherwise."""
         self._tables = AnswerTables()
         self._prefetched.forget()
 
     def begin(self) -> None:
-        """Drop the answers that nobody asked for yet: events may change what they are about."""
+        """Drop the prefetched answers without a question yet: events may change their nodes."""
         self._prefetched.forget()
 
     def concerned(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Booleans:
         """Return whether a forecast is needed for each row.
 
-        A batch or gratis pod matters where an online service runs. An online pod matters where batch or gratis
-        pods or other services run: alone on a node it meets its limit or doesn't, wherever that node is.
+        A batch or gratis pod matters on nodes with an online service. An online pod matters on nodes with batch or
+        gratis pods or other services: alone on a node it meets its limit or doesn't, on every node.
         """
         if not shape.online:
             return np.asarray(snapshot.service_counts[rows] > 0)
@@ -123,13 +125,13 @@ class QosGuard:
         return np.asarray(batch | (snapshot.service_counts[rows] > 0))
 
     def concerns(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
-        """Return the same for one row."""
+        """Return whether a forecast is needed for one row."""
         if shape.online:
             return bool(self.concerned(snapshot, shape, np.array([row], np.intp))[0])
         return snapshot.cells.service_counts[row] > 0
 
     def not_refused(self, snapshot: Snapshot, shape: Shape, fits: Booleans) -> NDArray[np.intp]:
-        """Return those of the rows where a shape fits that nothing remembered implies a refusal of, now."""
+        """Return the rows, of those where a shape fits, that no stored refusal covers now."""
         tables = self._tables
         tables.fit(snapshot)
         index = tables.index_of(snapshot, shape)
@@ -146,9 +148,9 @@ class QosGuard:
     def probabilities(
         self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
     ) -> Floats:
-        """Return (K,) probabilities that a limit on each row would be broken with the pod there; 0 where unconcerned.
+        """Return (K,) probabilities that a limit on each row would break with the pod there; 0 where unconcerned.
 
-        Above the threshold a probability may be of an earlier, smaller mix: at least as high now.
+        Above the threshold a probability may belong to an earlier, smaller mix: the present one is at least as high.
         """
         self.prefetch(snapshot, [(shape, rows)], forecaster)
         return np.asarray(self._tables.probabilities[self._tables.known_index(shape), rows])
@@ -156,7 +158,7 @@ class QosGuard:
     def present_probabilities(
         self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
     ) -> Floats:
-        """Return the same of the nodes as they are now, refused ones included."""
+        """Return the probabilities for the present nodes, refused ones included."""
         self.prefetch(snapshot, [(shape, rows)], forecaster)
         tables = self._tables
         index = tables.known_index(shape)
@@ -167,7 +169,7 @@ class QosGuard:
         return np.asarray(tables.probabilities[index, rows])
 
     def known(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats | None:
-        """Return the same; None where it would need a call."""
+        """Return the stored probabilities; None if a call would be needed."""
         tables = self._tables
         tables.fit(snapshot)
         index = tables.index_of(snapshot, shape)
@@ -177,14 +179,15 @@ class QosGuard:
         return np.asarray(tables.probabilities[index].take(rows))
 
     def found_probabilities(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats:
-        """Return the same for rows that were asked about just now."""
+        """Return the probabilities for rows that the forecaster just answered."""
         return np.asarray(self._tables.probabilities[self._tables.index_of(snapshot, shape)].take(rows))
 
     def probabilities_with(
         self, snapshot: Snapshot, shape: Shape, rows: Integers, forecaster: QosForecaster, likely: Likely
     ) -> Floats:
-        """Return the same as `probabilities` of a batch or gratis shape on a few rows; a call that it takes asks about
-        what is likely to come next as well."""
+        """Return `probabilities` of a batch or gratis shape on a few rows. A necessary call also covers the probable
+        next questions.
+        """
         tables = self._tables
         tables.fit(snapshot)
         index = tables.index_of(snapshot, shape)
@@ -199,7 +202,7 @@ class QosGuard:
     def prefetch(
         self, snapshot: Snapshot, wanted: Sequence[tuple[Shape, NDArray[np.intp]]], forecaster: QosForecaster
     ) -> None:
-        """Find out about the rows of several shapes, with as few calls as possible."""
+        """Answer for the rows of several shapes, with as few calls as possible."""
         sizes = [len(rows) for _, rows in wanted]
         if sum(sizes) > CALL_ROWS or len(wanted) > SHAPES_REMEMBERED:
             self._tables.fit(snapshot)
@@ -216,7 +219,8 @@ class QosGuard:
         rows: NDArray[np.intp],
         forecaster: QosForecaster,
     ) -> None:
-        """Find out about the rows of several shapes in one call: of each those up to its end, after those of the last.
+        """Answer for the rows of several shapes in one call: for each the rows up to its end, after those of the
+        previous one.
 
         At most `CALL_ROWS` rows and `SHAPES_REMEMBERED` shapes.
         """
@@ -230,7 +234,7 @@ class QosGuard:
             self._ask(snapshot, indices[questions], about, forecaster)
 
     def ask(self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster) -> list[float]:
-        """Return the probability for each shape and row, a promised pod being concerned; all are asked about anew."""
+        """Return the probability for each shape and row, with a promised pod concerned; all are computed again."""
         self._tables.fit(snapshot)
         answers: list[float] = []
         for start in range(0, len(pairs), CALL_ROWS):
@@ -241,12 +245,11 @@ class QosGuard:
         return answers
 
     def covers(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
-        """Whether a batch or gratis shape is refused on a row since a smaller job of its type was."""
+        """Whether a batch or gratis shape is refused on a row, by the refusal of a smaller job of its type."""
         return self._tables.covers(snapshot, shape, row)
 
     def at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> tuple[Floats, list[str], Integers]:
-        """Return of rows that were refused the latest probabilities, the Workloads that they are about, and their
-        bases."""
+        """Return the latest probabilities of refused rows, the Workloads with the limits, and their bases."""
         tables = self._tables
         index = tables.known_index(shape)
         worst = tables.marks[index, rows, WORST].tolist()
@@ -257,11 +260,11 @@ class QosGuard:
         )
 
     def basis(self, shape: Shape, row: int) -> int:
-        """Return what the latest answer about a row rests on (see `applicability`)."""
+        """Return the basis of the latest answer about a row (see `applicability`)."""
         return self._tables.marks.item(self._tables.known_index(shape), row, BASIS)
 
     def by_service(self, shape: Shape, rows: NDArray[np.intp]) -> list[AtRisk]:
-        """Group rows that were refused by the Workload at risk, in order of appearance."""
+        """Group refused rows by the Workload at risk, in order of appearance."""
         tables = self._tables
         groups, nearest = by_service(tables.known_index(shape), rows, tables.marks, tables.probabilities)
         numbers, counts, examples = groups.tolist()
@@ -284,7 +287,7 @@ class QosGuard:
     def _find_out_in_parts(
         self, snapshot: Snapshot, wanted: Sequence[tuple[Shape, NDArray[np.intp]]], forecaster: QosForecaster
     ) -> None:
-        """Do what `prefetch` does for more than one call can hold."""
+        """Do the work of `prefetch` for more rows than one call can hold."""
         pairs: list[tuple[Shape, int]] = []
         for shape, rows in wanted:
             index = np.array([self._tables.index_of(snapshot, shape)], np.int64)
@@ -301,7 +304,7 @@ class QosGuard:
     def _ask_pairs(
         self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster
     ) -> list[float]:
-        """Ask about pairs of as many shapes at once as have an index."""
+        """Ask about pairs of at most as many shapes as have an index."""
         answers: list[float] = []
         indices: list[int] = []
         shapes: set[Shape] = set()
@@ -319,7 +322,7 @@ class QosGuard:
         return answers
 
     def _ask(self, snapshot: Snapshot, indices: Integers, rows: Integers, forecaster: QosForecaster) -> Floats:
-        """Ask about P pairs of a shape and a row, write the answers down and return them."""
+        """Ask about P pairs of a shape and a row, store the answers and return them."""
         tables, columns = self._tables, snapshot.columns
         asked = mixes_after(snapshot, tables.shapes, tables.arriving, indices, rows)
         found = forecaster.answer(asked.mixes)
@@ -346,15 +349,15 @@ class QosGuard:
         forecaster: QosForecaster,
         likely: Sequence[tuple[Shape, Integers]],
     ) -> None:
-        """Ask about a shape on some rows, and in the same call about what is likely to be asked next."""
+        """Ask about a shape on some rows, and in the same call about the probable next questions."""
         columns, horizon_of = snapshot.columns, snapshot.state.rate_forecasts.horizon_of
         asked = {shape: rows}
-        for one, there in likely:
-            asked[one] = np.concatenate([rows, there]) if one is shape else there
+        for likely_shape, likely_rows in likely:
+            asked[likely_shape] = np.concatenate([rows, likely_rows]) if likely_shape is shape else likely_rows
         jobs = [
-            (one.type_column, one.input_bytes, one.fit.millicores, JOB, NONE, horizon_of(one.seconds)) for one in asked
+            (key.type_column, key.input_bytes, key.fit.millicores, JOB, NONE, horizon_of(key.seconds)) for key in asked
         ]
-        sizes = [len(there) for there in asked.values()]
+        sizes = [len(asked_rows) for asked_rows in asked.values()]
         ends = list(accumulate(sizes))
         described = np.array(jobs, np.int64)
         indices, pairs = np.repeat(np.arange(len(asked)), sizes), np.concatenate(list(asked.values()))
@@ -365,5 +368,5 @@ class QosGuard:
         probability = np.ascontiguousarray(found.probability, np.float64)
         bases = basis_of(found.outside, found.evidence)
         highest, marks = worst_of_mixes(pairs, mixes.starts, probability, mixes.numbers, bases, columns.versions)
-        spans = {one: (end - size, end) for one, size, end in zip(asked, sizes, ends, strict=True)}
+        spans = {key: (end - size, end) for key, size, end in zip(asked, sizes, ends, strict=True)}
         self._prefetched.keep(highest, marks, spans)

@@ -1,1 +1,1 @@
-"""The scheduling queue: who waits, in which order, and which pods enter it."""
+"""The scheduling queue: the waiting pods, their order, and the rules of entering the queue."""

@@ -1,8 +1,8 @@
-"""The pods that may be tried now, in the order in which they are.
+"""The pods that may be tried now, in the order of the policy.
 
-Owned by `scheduling_queue.SchedulingQueue`. One heap, where a pod's key says it all; under an order by shares one heap
-for each namespace, since with each start the namespace's share rises, and with it the rank of all its pods at once.
-Invariant: `pop` gives the first of all that were pushed and are still valid.
+Owned by `scheduling_queue.SchedulingQueue`. Under most orders a pod's key is complete, and one heap holds all pods. An
+order by shares needs one heap for each namespace: each start raises the share of its namespace, which changes the rank
+of all its pods. Invariant: `pop` returns the first of all pods that were pushed and are still valid.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Item = tuple[Key, int, QueuedPod]
 _LEVEL: Final = 2
 """Parts of a full key before the order's own: class and priority."""
 MOST_IN_FRONT: Final = 128
-"""Pods that `OneHeap` keeps sorted; chosen: a few times what is looked at ahead, and still moved in no time."""
+"""Pods that `OneHeap` keeps sorted. Chosen: a few times the usual look-ahead, and still cheap to move."""
 
 
 def carries_ticket(item: tuple[object, int, QueuedPod]) -> bool:
-    """Whether a pod still stands where it stood when an item was made of it."""
+    """Whether a pod still stands where it stood when the item was made."""
     return item[2].ticket == item[1]
 
 
@@ -33,23 +33,23 @@ class ActivePods(Protocol):
     """Pods by key."""
 
     def push(self, item: Item) -> None:
-        """Put a pod in."""
+        """Add a pod."""
         ...
 
     def pop(self) -> Item | None:
-        """Take the first valid pod out; None where there is none."""
+        """Remove and return the first valid pod; None if there is none."""
         ...
 
     def ahead(self, count: int) -> list[Item]:
-        """Return the next that `pop` would give, at most so many, without taking them."""
+        """Return the next pods that `pop` would return, at most `count`, without removing them."""
         ...
 
 
 class OneHeap:
-    """Pods whose keys say it all.
+    """Pods with complete keys.
 
-    Those that were looked at ahead stay sorted in front of the heap, so that looking again after each pod costs what is
-    new and not all of them. Invariant: none in the heap is before one in front.
+    Pods that a look-ahead returned stay sorted in front of the heap. A look-ahead after each pod then costs only the
+    new pods. Invariant: no pod in the heap sorts before a pod in front.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class OneHeap:
         self._front: list[Item] = []
 
     def push(self, item: Item) -> None:
-        """Put a pod in."""
+        """Add a pod."""
         front = self._front
         if not front or front[-1] < item:
             self._heap.push(item)
@@ -67,7 +67,7 @@ class OneHeap:
             self._heap.push(front.pop())
 
     def pop(self) -> Item | None:
-        """Take the first valid pod out."""
+        """Remove and return the first valid pod."""
         front = self._front
         while front:
             item = front.pop(0)
@@ -76,7 +76,7 @@ class OneHeap:
         return self._heap.pop()
 
     def ahead(self, count: int) -> list[Item]:
-        """Return the next that `pop` would give."""
+        """Return the next pods that `pop` would return."""
         self._front = front = [item for item in self._front if item[2].ticket == item[1]]
         while len(front) < count and (item := self._heap.pop()) is not None:
             front.append(item)
@@ -86,7 +86,7 @@ class OneHeap:
 class HeapByNamespace:
     """Class and priority first, then the namespace with the smallest share, then the order's own key.
 
-    Both cost O(log n), and `pop` a look at each namespace that has pods here.
+    Both operations cost O(log n); `pop` also looks at each namespace that has pods here.
     """
 
     def __init__(self, usage: FairUsage) -> None:
@@ -94,7 +94,7 @@ class HeapByNamespace:
         self._heaps: dict[str, LazyHeap[Item]] = {}
 
     def push(self, item: Item) -> None:
-        """Put a pod in."""
+        """Add a pod."""
         name = namespace_of(item[2].pod)
         heap = self._heaps.get(name)
         if heap is None:
@@ -102,7 +102,7 @@ class HeapByNamespace:
         heap.push(item)
 
     def pop(self) -> Item | None:
-        """Take the first valid pod out."""
+        """Remove and return the first valid pod."""
         best: tuple[Key, float, Key] | None = None
         chosen = ""
         for name in list(self._heaps):
@@ -117,7 +117,7 @@ class HeapByNamespace:
         return None if best is None else self._heaps[chosen].pop()
 
     def ahead(self, count: int) -> list[Item]:
-        """Return the next that `pop` would give."""
+        """Return the next pods that `pop` would return."""
         taken: list[Item] = []
         while len(taken) < count and (item := self.pop()) is not None:
             taken.append(item)

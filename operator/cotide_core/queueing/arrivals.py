@@ -1,4 +1,4 @@
-"""Rules of entering the queue: which pods are ours to place, and which changes of a waiting pod matter.
+"""Rules of entering the queue: which pods this scheduler places, and which changes of a waiting pod matter.
 
 Called by `cycle.Scheduler` for each reported pod.
 """
@@ -10,16 +10,16 @@ from cotide_core.state.cluster_state import PodRecord
 
 
 def is_schedulable(record: PodRecord) -> bool:
-    """Whether this scheduler must find a node for a pod: ours, pending, not going away, neither bound nor assumed."""
+    """Whether this scheduler must place a pod: ours, pending, not being deleted, neither bound nor assumed."""
     pod = record.pod
     return pod.ours and record.node is None and pod.phase is PodPhase.PENDING and not pod.terminating
 
 
 def is_irrelevant_update(before: Pod, after: Pod) -> bool:
-    """Whether a waiting pod changed in nothing that its placement depends on.
+    """Whether a waiting pod changed only in fields that do not affect its placement.
 
-    What comes back from our own status updates (attempts, demotions, a nomination) is no change. Labels matter only
-    where selectors read them, and whoever asks looks at that.
+    Our own status updates (attempts, demotions, a nomination) come back and do not count as a change. Labels matter
+    only where selectors read them; the caller checks that.
     """
     ours = after._replace(
         attempts=before.attempts,

@@ -1,11 +1,11 @@
-"""Batch and gratis pods that wait for a limit of their namespace, and what the waiting ones take of it.
+"""Batch and gratis pods that wait for a limit of their namespace, and the amounts that count against it.
 
-Owned by `scheduling_queue.SchedulingQueue`, which reports where each pod stands. Two limits hold: on pods in the
-queue, asked about when a pod comes, and on what a namespace holds, asked about when it is a pod's turn. What a policy
-that plans has taken over counts as held, since it starts without being asked about again. A pod that is let in when
-something was freed may find no node, or wait for others of its gang; then the next of its namespace gets its turn. A
-pod that speaks for its gang waits until all of that may be held. Only namespaces with limits are counted. Invariant: no
-pod that was let pass takes its namespace above its limits, whatever starts in the same cycle.
+Owned by `scheduling_queue.SchedulingQueue`, which reports where each pod stands. Two limits hold. The limit on pods in
+the queue is checked when a pod arrives; the limit on held resources is checked when a pod has its turn. Pods that a
+planning policy took over count as held, because they start without another check. A pod that is admitted after a
+release may find no node, or may wait for others of its gang; then the next pod of its namespace gets its turn. The
+first pod of a gang waits until its namespace may hold the whole gang. Only namespaces with limits are counted.
+Invariant: admitted pods keep their namespace within its limits, even when several start in the same cycle.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cotide_core.state.namespace_use import (
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, format_amount
 
 MOST_CHECKED: Final = 64
-"""Pods of a namespace that are looked at for one that fits what was freed (chosen: bounds a cycle's work)."""
+"""Pods of a namespace that are checked against the released amount (chosen: bounds the work of a cycle)."""
 _QUEUED: Final = frozenset(
     {
         QueueState.ACTIVE,
@@ -41,13 +41,13 @@ _QUEUED: Final = frozenset(
         QueueState.ASIDE,
     }
 )
-"""Those that stand aside from a full queue are let in without being asked about again."""
+"""Pods that wait outside a full queue enter it without another check of this limit."""
 _GIVEN_UP: Final = frozenset({QueueState.PARKED, QueueState.GATED, QueueState.ASIDE, QueueState.HELD, QueueState.GANG})
 
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """The limit that stops a pod, and the sentence that says so."""
+    """The limit that stops a pod, and the sentence that explains it."""
 
     limit: str
     """Name of the annotation."""
@@ -58,15 +58,15 @@ class Capped:
 class _Waiting:
     queued: int = 0
     millicores: int = 0
-    """Of pods that are planned; so are the bytes."""
+    """Millicores of planned pods; `planned_bytes` likewise."""
     memory_bytes: int = 0
 
 
 @dataclass(slots=True)
 class _Hopeless:
-    """Capped pods that alone, or as a gang, ask for more than their namespace may ever hold, by its limits.
+    """Capped pods that alone, or as a gang, need more than their namespace may ever hold.
 
-    Of thousands of them none is looked at again before the limits change: those behind them have their turn.
+    The queue skips them until the limits change, so that thousands of them do not delay the pods behind them.
     """
 
     limits: Namespace | None
@@ -79,7 +79,7 @@ class CappedPods:
     Attributes
     ----------
     counted : what was counted of a pod: its namespace, and millicores and bytes while it is planned. While it is empty
-        and no namespace has limits, nothing here need be asked or told.
+        and no namespace has limits, this object needs no calls.
     """
 
     def __init__(self, use: NamespaceUse) -> None:
@@ -91,7 +91,7 @@ class CappedPods:
         self.counted: dict[QueuedPod, tuple[str, int, int]] = {}
 
     def moved(self, entry: QueuedPod, queue_state: QueueState | None) -> None:
-        """Note where a pod stands now; None when it left the queue."""
+        """Record where a pod stands now; None when it left the queue."""
         if not (self._use.limits or self.counted):
             return
         before = self.counted.pop(entry, None)
@@ -105,11 +105,11 @@ class CappedPods:
             counted = self.counted[entry] = (name, *amounts)
             self._count(counted, 1)
         if name in self._heaps and (queue_state is None or queue_state in _GIVEN_UP):
-            # It takes nothing of what it was let in for: the next one may.
+            # The pod does not use the amount that admitted it; the next pod may use it.
             self._use.eased.add(name)
 
     def keep(self, entry: QueuedPod, key: Key, together: Together | None) -> None:
-        """Take a pod that stands capped, with its key in the policy's order, and what its gang waits for with it."""
+        """Store a capped pod with its key in the policy's order and the gang members that must start with it."""
         entry.together = together
         name = namespace_of(entry.pod)
         heap = self._heaps.get(name)
@@ -118,7 +118,7 @@ class CappedPods:
         heap.push((key, entry.ticket, entry))
 
     def over_queued(self, entry: QueuedPod) -> Capped | None:
-        """Return the limit on waiting pods, where one more pod would break it."""
+        """Return the limit on waiting pods that one more pod would break."""
         limits = self._limits(entry)
         if limits is None or limits.queued_pods is None:
             return None
@@ -128,33 +128,33 @@ class CappedPods:
         words = f"its namespace may have {limits.queued_pods} batch and gratis pods in the queue ({MAX_QUEUED_PODS})"
         return Capped(MAX_QUEUED_PODS, f"{words}; it is kept and admitted in turn")
 
-    def over_held(self, entry: QueuedPod, beside: tuple[int, int] = (0, 0)) -> Capped | None:
-        """Return the limit on what is held, where a pod would break it by starting.
+    def over_held(self, entry: QueuedPod, extra: tuple[int, int] = (0, 0)) -> Capped | None:
+        """Return the limit on held resources that a pod would break by starting.
 
         Parameters
         ----------
-        beside : millicores and bytes that count as held, too.
+        extra : millicores and bytes that also count as held.
         """
-        return self._over(entry, Together(1, *amounts_of(entry)), beside)
+        return self._over(entry, Together(1, *amounts_of(entry)), extra)
 
     def over_held_together(self, entries: Sequence[QueuedPod]) -> Capped | None:
-        """Return the limit on what is held that pods of one gang would break by starting at once."""
+        """Return the limit on held resources that the pods of one gang would break by starting together."""
         return self._over(entries[0], together_of(entries), (0, 0)) if entries else None
 
-    def _over(self, entry: QueuedPod, asked: Together, beside: tuple[int, int]) -> Capped | None:
-        """Return the limit that would break if so much started in a pod's namespace."""
+    def _over(self, entry: QueuedPod, asked: Together, extra: tuple[int, int]) -> Capped | None:
+        """Return the limit that the given amount would break in a pod's namespace."""
         limits = self._limits(entry)
         if limits is None:
             return None
         waiting = self._waiting.get(limits.name) or _Waiting()
         held = self._use.held(limits.name)
         for resource, annotation, most, taken, more in (
-            (CPU, MAX_BATCH_CPU, limits.batch_millicores, held[0] + waiting.millicores + beside[0], asked.millicores),
+            (CPU, MAX_BATCH_CPU, limits.batch_millicores, held[0] + waiting.millicores + extra[0], asked.millicores),
             (
                 MEMORY,
                 MAX_BATCH_MEMORY,
                 limits.batch_memory_bytes,
-                held[1] + waiting.memory_bytes + beside[1],
+                held[1] + waiting.memory_bytes + extra[1],
                 asked.memory_bytes,
             ),
         ):
@@ -163,14 +163,14 @@ class CappedPods:
         return None
 
     def keeps_waiting(self, entry: QueuedPod) -> bool:
-        """Whether others of a pod's namespace wait while it counts as holding what it asks for."""
+        """Whether other pods of a pod's namespace wait while its request counts as held."""
         counted = self.counted.get(entry)
         if counted is None or counted[0] not in self._heaps or not any(counted[1:]):
             return False
         return self._heaps[counted[0]].first() is not None
 
     def alone(self, entry: QueuedPod) -> None:
-        """Let a capped pod be asked about by itself again: its gang lacks others than when it was capped."""
+        """Check a capped pod by itself again, because its gang lacks other pods than before."""
         entry.together = None
         name = namespace_of(entry.pod)
         if name in self._hopeless and (item := self._hopeless[name].items.pop(entry, None)) is not None:
@@ -179,11 +179,11 @@ class CappedPods:
 
     @property
     def due(self) -> bool:
-        """Whether `released` may have somebody to let in."""
+        """Whether `released` may have pods to admit."""
         return not self._use.eased.isdisjoint(self._heaps)
 
     def released(self) -> list[QueuedPod]:
-        """Return the pods that may try now, by namespace and in order; of each namespace as many as would fit."""
+        """Return the pods that may try now, by namespace and in order; for each namespace as many as may fit."""
         if not self._use.eased:
             return []
         out: list[QueuedPod] = []
@@ -203,17 +203,17 @@ class CappedPods:
         room = None if limits is None or limits.queued_pods is None else limits.queued_pods
         if room is not None and waiting is not None:
             room -= waiting.queued
-        beside = (0, 0)
+        extra = (0, 0)
         while len(kept) < MOST_CHECKED and (room is None or len(out) < room) and (item := heap.pop()) is not None:
             entry = item[2]
             asked = entry.together or Together(1, *amounts_of(entry))
-            if self._over(entry, asked, beside) is not None:
+            if self._over(entry, asked, extra) is not None:
                 if limits is not None and _is_above(asked, limits):
                     hopeless.items[entry] = item
                 else:
                     kept.append(item)
                 continue
-            beside = (beside[0] + asked.millicores, beside[1] + asked.memory_bytes)
+            extra = (extra[0] + asked.millicores, extra[1] + asked.memory_bytes)
             out.append(entry)
         for item in kept:
             heap.push(item)
@@ -237,19 +237,19 @@ class CappedPods:
 
 
 def amounts_of(entry: QueuedPod) -> tuple[int, int]:
-    """Return millicores and bytes that a pod asks for, plain and reclaimed."""
+    """Return the millicores and bytes that a pod requests, plain and reclaimed."""
     memory = sum(amount for name, amount in entry.pod.requests if name in (MEMORY, RECLAIMED_MEMORY))
     return sum(amount for name, amount in entry.pod.requests if name in (CPU, RECLAIMED_CPU)), memory
 
 
 def together_of(entries: Sequence[QueuedPod]) -> Together:
-    """Return what pods ask for together."""
+    """Return the total request of several pods."""
     amounts = [amounts_of(entry) for entry in entries]
     return Together(len(amounts), sum(amount[0] for amount in amounts), sum(amount[1] for amount in amounts))
 
 
 def _is_above(asked: Together, limits: Namespace) -> bool:
-    """Whether so much is more than a namespace may hold when it holds nothing else."""
+    """Whether the amount exceeds what an empty namespace may hold."""
     cpu, memory = limits.batch_millicores, limits.batch_memory_bytes
     return (cpu is not None and asked.millicores > cpu) or (memory is not None and asked.memory_bytes > memory)
 

@@ -1,7 +1,7 @@
-"""Pods whose rules are compared with those of others in a later cycle, since this one compared enough.
+"""Pods with rules that a later cycle compares with other pods, because this cycle has used its share of comparisons.
 
-Owned by `cycle.Scheduler`; such a pod is in no queue, so that nothing is decided on what it was before. The namespaces
-take turns from cycle to cycle. Invariant: pods of one namespace are taken in the order in which they came.
+Owned by `cycle.Scheduler`. Such a pod is in no queue, so that no decision uses an old state of it. The namespaces take
+turns from cycle to cycle. Invariant: pods of one namespace leave in order of arrival.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.state.namespace_use import namespace_of
 
 Deferred = tuple[Pod, QueuedPod | None]
-"""A pod as it is now, and its entry where it waited before."""
+"""A pod as it is now, and its entry in the queue where it waited before."""
 
 
 class DeferredPods:
@@ -29,7 +29,7 @@ class DeferredPods:
         return bool(self._by_namespace)
 
     def has(self, namespace: str) -> bool:
-        """Whether pods of a namespace are here, which are before those that come."""
+        """Whether older pods of a namespace wait here and go first."""
         return namespace in self._by_namespace
 
     def get(self, key: str) -> Deferred | None:
@@ -37,19 +37,20 @@ class DeferredPods:
         return self._by_namespace.get(key.partition("/")[0], {}).get(key)
 
     def put(self, pod: Pod, known: QueuedPod | None) -> None:
-        """Put a pod in, or another state of it in its place."""
+        """Add a pod, or replace its state."""
         self._by_namespace.setdefault(namespace_of(pod), {})[pod.key] = (pod, known)
 
     def drop(self, key: str) -> None:
-        """Drop a pod that does not wait any more, if it is here."""
+        """Drop a pod that no longer waits, if it is here."""
         name = key.partition("/")[0]
         pods = self._by_namespace.get(name)
         if pods is not None and pods.pop(key, None) is not None and not pods:
             del self._by_namespace[name]
 
     def take(self, is_spent: Callable[[str], bool]) -> Iterator[Deferred]:
-        """Take out the pods whose namespace may still compare in this cycle; the other namespaces are before it in the
-        next."""
+        """Take out the pods of the namespaces that may still compare in this cycle. The other namespaces go first in
+        the next cycle.
+        """
         for name in list(self._by_namespace):
             while name in self._by_namespace and not is_spent(name):
                 pods = self._by_namespace[name]

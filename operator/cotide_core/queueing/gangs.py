@@ -1,21 +1,22 @@
-"""Gangs: who belongs together, how many of them hold a node, and how long it has been too few.
+"""Gangs: which pods belong together, how many of them hold a node, and since when too few do.
 
-Owned by `cycle.Scheduler`; read by whoever starts pods (`planning.gang_start`, `planning.planner`). Nothing is kept of
-pods without a gang. A gang stands, by what its members hold::
+Owned by `cycle.Scheduler`; the code that starts pods reads it (`planning.gang_start`, `planning.planner`). Pods without
+a gang leave no state here. The nodes that its members hold decide the state of a gang::
 
-    nobody --all that it needs assumed in one cycle--> whole --its members succeed--> over
+      none --all that it needs assumed in one cycle--> whole --its members succeed--> over
                                                         |  ^
              (a bind is refused, a member fails or goes) v  | (all that lacks starts at once)
                                                        partial --time-out, if it never started--> released: all leave
 
-A gang has started once its minimum was bound. What runs of it is not ended for a member that it loses later: the
-member that comes in its place has the gang's own place in the queue, and is waited for.
+A gang has started once its minimum was bound. Its running members continue when it loses a member later. The
+replacement takes the gang's own place in the queue, and the gang waits for it.
 
-Counts are worked out from the state when they are asked for, so a new engine that is told of half-bound gangs sees them
-as they are, and a time-out runs anew from then. Such a gang has started where all that waits of it came after its first
-member ran. A member that succeeded counts as holding, also when it is gone. Invariants: a gang that never started and
-holds fewer than its minimum while a member waits is released within its time-out; a gang of
-which a pod was asked to leave starts nobody before those that were asked have gone or stay.
+The counts are computed from the state on demand. A new engine therefore sees half-bound gangs correctly, and their
+time-out restarts. Such a gang has started if all its waiting pods came after its first member ran. A member that
+succeeded counts as holding a node, even after its deletion.
+
+Invariants: a gang that never started, holds fewer nodes than its minimum and has a waiting member is released within
+its time-out. A gang with members that were asked to leave starts no pod until those members have left or stay.
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ _CAN_START: Final = frozenset(
 )
 _HAS_A_TURN: Final = _CAN_START - {QueueState.GANG} | {QueueState.CAPPED, QueueState.ASIDE}
 LEAVES_SECONDS: Final = 90.0
-"""After which a member that was asked to leave counts as staying: that of evictions (`config.HierarchicalConfig`)."""
+"""A member that was asked to leave counts as staying after this time, as in evictions (`config.HierarchicalConfig`)."""
 
 AGAIN_SECONDS: Final = 30.0
-"""Between two rounds of releasing one gang: as long as a refused eviction is not asked again."""
+"""Between two rounds of releasing one gang: as long as the pause after a refused eviction."""
 
 
 class GangNeed(StrEnum):
     """What a gang waits for that may not run yet."""
 
     MEMBERS = "members"
-    """Fewer than it lacks are there and may start: not made yet, gated, capped or behind a full queue."""
+    """Fewer members exist and may start than it lacks: not created yet, gated, capped or behind a full queue."""
     ROOM = "room"
     BINDINGS = "bindings"
-    """All have a node, and some bindings are not confirmed."""
+    """All have a node, and some bindings are unconfirmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangWait:
-    """What a gang waits for, and since when."""
+    """The need of a gang, and since when."""
 
     need: GangNeed
     since_seconds: float
@@ -70,31 +71,31 @@ class GangWait:
 
 @dataclass(frozen=True, slots=True)
 class GangStanding:
-    """How a gang stands at one moment."""
+    """The state of a gang at one moment."""
 
     gang: Gang
     holding: int
-    """Members on a node, or assumed on one, that are not on their way out."""
+    """Members that have a node, or an assumed node, and are not leaving."""
     succeeded: int
     waiting: tuple[QueuedPod, ...]
-    """Members that could start now, as far as the queue knows, in the order of their arrival."""
+    """Members that can start now, as far as the queue knows, in order of arrival."""
     members: int
     leaves: bool
-    """Whether some of it were asked to leave and have not gone yet: then nobody of it starts."""
+    """Whether members that were asked to leave still run; until they have gone no pod of the gang starts."""
     assumed: int = 0
-    """Those of ``holding`` whose binding nobody confirmed yet."""
+    """Members of ``holding`` with an unconfirmed binding."""
 
     @property
     def lacks(self) -> int:
-        """How many must start together before anybody of it may run."""
+        """Number of pods that must start together before any pod of the gang may run."""
         return max(0, self.gang.minimum - self.holding - self.succeeded)
 
     @property
     def partial(self) -> bool:
-        """Whether nodes are held for nothing yet: some are bound, too few, and somebody waits or is being bound.
+        """Whether nodes are held in vain so far: some members are bound, too few, and others wait or are being bound.
 
-        A binding that was decided ends no waiting before it is confirmed: one that is lost each time would keep the
-        nodes of the others for ever.
+        A decided binding ends the waiting only when it is confirmed. Otherwise a binding that is lost each time would
+        keep the nodes of the other members for ever.
         """
         bound = self.holding - self.assumed
         few = bound + self.succeeded < self.gang.minimum
@@ -102,7 +103,7 @@ class GangStanding:
 
     @property
     def need(self) -> GangNeed | None:
-        """What it waits for; None where it is whole, over, or nobody of it may start or holds a node."""
+        """The need of the gang; None if it is complete or over, or if no pod of it may start or holds a node."""
         if self.lacks == 0:
             bound = self.holding - self.assumed
             return GangNeed.BINDINGS if bound + self.succeeded < self.gang.minimum else None
@@ -127,30 +128,30 @@ class Gangs:
         self._partial: dict[str, float] = {}
         """Since when."""
         self._started: set[str] = set()
-        """Gangs whose minimum was bound, until nobody of them holds a node."""
+        """Gangs that bound their minimum, until no member holds a node."""
         self._since: dict[str, float] = {}
-        """When the first member of each was created."""
+        """Creation time of the first member of each gang."""
         self._leaving: dict[str, dict[str, tuple[str, float]]] = {}
-        """Members that were asked to leave: uid and when."""
+        """Members that were asked to leave: uid and time."""
         self._whole: set[str] = set()
-        """Gangs that were seen to lack nobody, and none of which leaves, since the last `settle`."""
+        """Gangs that were complete and had no leaving member, since the last `settle`."""
         self._holding: dict[str, int] = {}
         """Members that hold a node or succeeded, of gangs that were asked to leave since then."""
         self.waits: dict[str, GangWait] = {}
-        """Of gangs that may not run yet; as of the last `settle`. A new engine begins to count anew."""
+        """Waiting members of gangs that may not run yet, as of the last `settle`. A new engine counts from zero."""
         self.released: dict[GangNeed, int] = {}
-        """How often a gang was released for its time-out, by what it still waited for."""
+        """Number of releases by time-out, by the unmet need of the gang."""
 
     def __iter__(self) -> Iterator[GangStanding]:
         return (self.standing(key) for key in self.members)
 
     @property
     def partial(self) -> int:
-        """How many gangs hold nodes for nothing yet."""
+        """Number of gangs that hold nodes in vain so far."""
         return len(self._partial)
 
     def note(self, pod: Pod) -> None:
-        """Take in a pod as it was just reported."""
+        """Record a pod as it was just reported."""
         key = "" if pod.gang is None else pod.gang.key
         before = self._gang_of.get(pod.key, "")
         if before and before != key:
@@ -166,7 +167,7 @@ class Gangs:
         self._changed[key] = None
 
     def gone(self, key: str) -> None:
-        """Forget a pod that is gone."""
+        """Forget a deleted pod."""
         gang = self._gang_of.pop(key, None)
         if gang is None:
             return
@@ -174,19 +175,19 @@ class Gangs:
         self._changed[gang] = None
 
     def touch(self, key: str) -> None:
-        """Note that a pod began or ended to hold a node."""
+        """Record that a pod started or stopped holding a node."""
         gang = self._gang_of.get(key)
         if gang is not None:
             self._changed[gang] = None
 
     def stays(self, key: str) -> None:
-        """Note that a pod which was asked to leave does not."""
+        """Record that a pod which was asked to leave stays."""
         gang = self._gang_of.get(key)
         if gang is not None and self._leaving.get(gang, {}).pop(key, None) is not None:
             self._changed[gang] = None
 
     def standing(self, key: str) -> GangStanding:
-        """Return how a gang stands, by its key."""
+        """Return the state of a gang, by its key."""
         holding, assumed, waiting = 0, 0, []
         members = self.members.get(key, {})
         for name in members:
@@ -210,14 +211,14 @@ class Gangs:
         return standing
 
     def is_known_whole(self, key: str) -> bool:
-        """Whether a gang was seen to lack nobody since the last `settle`; what starts meanwhile changes nothing of it.
+        """Whether a gang was complete since the last `settle`; members that start meanwhile leave it complete.
 
-        Of thousands of members that may go alone each would else have all of them counted.
+        Without this, each of thousands of members that may leave alone would count all the others.
         """
         return key in self._whole
 
     def settle(self, now: float) -> None:
-        """Work out what the changed gangs come to: who may try for itself, and since when one is partial."""
+        """Update the changed gangs: which pods may try by themselves, and since when a gang is partial."""
         changed, self._changed = self._changed, {}
         self._whole.clear()
         self._holding.clear()
@@ -237,7 +238,7 @@ class Gangs:
                 self._give_turns(standing, now)
 
     def due(self, now: float) -> list[str]:
-        """Return the keys of the gangs whose time is over; again after a while, where one is still partial then."""
+        """Return the keys of the overdue gangs; a gang that stays partial returns again after a pause."""
         over = [key for key in self._unstarted() if self._partial[key] + self._rules[key].timeout_seconds <= now]
         lost = {key for key in over if self._has_lost(self.standing(key))}
         self._started |= lost
@@ -247,14 +248,15 @@ class Gangs:
         return late
 
     def release(self, key: str) -> None:
-        """Count a gang that is released for its time-out."""
+        """Count a gang that its time-out releases."""
         need = self.standing(key).need or GangNeed.BINDINGS
         self.released[need] = self.released.get(need, 0) + 1
 
     def holders(self, key: str) -> list[PodRecord]:
-        """Return the members of a gang that are bound to a node and not on their way out.
+        """Return the members of a gang that are bound to a node and not leaving.
 
-        Online ones are left out: who leaves with a gang is asked of these, and an online pod is never evicted.
+        Leaves out online members: the caller asks these members to leave with their gang, and an online pod is never
+        evicted.
         """
         found = [self._state.record(name) for name in self.members.get(key, {})]
         return [
@@ -268,13 +270,13 @@ class Gangs:
         ]
 
     def mates(self, pod: Pod) -> list[PodRecord]:
-        """Return the other members of a pod's gang that are bound and not on their way out, but for online ones."""
+        """Return the other members of a pod's gang that are bound and not leaving, except online ones."""
         return (
             [] if pod.gang is None else [holder for holder in self.holders(pod.gang.key) if holder.pod.key != pod.key]
         )
 
     def is_broken_up(self, key: str) -> bool:
-        """Whether too few of a gang stay once those have gone that were asked to leave."""
+        """Whether too few members of a gang stay once those have gone that were asked to leave."""
         known = self._holding.get(key)
         if known is None:
             standing = self.standing(key)
@@ -282,7 +284,7 @@ class Gangs:
         return known - len(self._leaving.get(key, ())) < self._rules[key].minimum
 
     def ask(self, record: PodRecord, now: float) -> bool:
-        """Note that a member is asked to leave; False when it was asked already."""
+        """Record that a member is asked to leave; False if it was asked already."""
         gang = self._gang_of[record.pod.key]
         asked = self._leaving.setdefault(gang, {})
         known = asked.get(record.pod.key)
@@ -297,7 +299,7 @@ class Gangs:
         return True
 
     def next_change(self, now: float) -> float:
-        """Return when `settle` or `due` has something to do by itself, not before ``now``; infinite for never."""
+        """Return when `settle` or `due` has work without a new event, not before ``now``; infinite for never."""
         if self._changed:
             return now
         ends = [self._partial[key] + self._rules[key].timeout_seconds for key in self._unstarted()]
@@ -305,7 +307,7 @@ class Gangs:
         return max(now, min(ends, default=math.inf))
 
     def places(self, entries: Iterable[QueuedPod]) -> None:
-        """Give members that their gangs lack the gangs' place in the queue; further members have their own."""
+        """Give members that their gangs lack the gangs' place in the queue; further members keep their own."""
         lacks: dict[str, bool] = {}
         for entry in entries:
             gang = entry.pod.gang
@@ -323,7 +325,7 @@ class Gangs:
         self._started.discard(key)
 
     def _unstarted(self) -> list[str]:
-        """Return the partial gangs whose time-out for starting runs."""
+        """Return the partial gangs with a running start time-out."""
         return [key for key in self._partial if key not in self._started]
 
     def _note_start(self, standing: GangStanding) -> None:
@@ -334,7 +336,9 @@ class Gangs:
             self._started.discard(standing.gang.key)
 
     def _has_lost(self, standing: GangStanding) -> bool:
-        """Return whether all that waits of a gang came after its first member ran: in place of members that it lost."""
+        """Return whether all waiting members of a gang came after its first member ran, as replacements of lost
+        members.
+        """
         ran = [holder.pod.started_seconds for holder in self.holders(standing.gang.key)]
         first = min((seconds for seconds in ran if seconds is not None), default=math.inf)
         return bool(standing.waiting) and all(entry.pod.created_seconds > first for entry in standing.waiting)
@@ -359,14 +363,16 @@ class Gangs:
                 del self._leaving[gang]
 
     def _give_turns(self, standing: GangStanding, now: float) -> None:
-        """Let members try that were left to their gang: all of a whole one, else one where nobody speaks for it."""
+        """Let members try that were left to their gang: all members of a complete gang, otherwise one if no other is
+        trying.
+        """
         if len(standing.waiting) < standing.members:
             for name in self.members[standing.gang.key]:
                 if (entry := self._queue.get(name)) is not None:
                     self._queue.regrouped(entry, standing.lacks)
         planned = [entry for entry in standing.waiting if entry.queue_state is QueueState.PLANNED]
         if planned and standing.lacks not in (0, len(planned)):
-            # The plan has others than are lacking now.
+            # The plan holds other members than the gang lacks now.
             for entry in planned:
                 self._queue.leave_to_gang(entry, now)
         aside = [entry for entry in standing.waiting if entry.queue_state is QueueState.GANG]

@@ -1,8 +1,9 @@
-"""A heap whose items go stale in place, since their pods went or moved on: dropped when they come up, or are too many.
+"""A heap that removes stale items lazily: when they reach the top, or when there are too many.
 
-Owned by `scheduling_queue`, `active_pods` and `capped_pods`. Without the second a pod that stays at the top keeps all
-in memory that ever came and went below it. Invariants: what is given out is valid, and in order; at most as many stale
-items are held as there were valid ones at the last clearing, and `SPARE` more; pushing is O(log n) in the mean.
+Owned by `scheduling_queue`, `active_pods` and `capped_pods`. An item goes stale when its pod leaves or moves on. The
+second rule bounds memory: without it a pod that stays at the top would keep all stale items below it. Invariants:
+returned items are valid and in order. The heap holds at most as many stale items as there were valid ones at the last
+clearing, plus `SPARE`. Pushing is O(log n) on average.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any, Final, Generic, TypeVar
 SPARE: Final = 64
 """Stale items that are not worth a clearing (chosen: 64 KB of pods)."""
 STALE_SHARE: Final = 8
-"""Of the items, the part that must have been stale before all are looked through. Chosen: a look is some thirty times
-cheaper than a pop."""
+"""Share of the items that must be stale before a clearing checks all items. Chosen: a check is about thirty times
+cheaper than a pop.
+"""
 T = TypeVar("T", bound=tuple[Any, ...])
-"""Tuples that tell themselves apart before what has no order in them: by a ticket."""
+"""Tuples that differ in a ticket before any element without an order."""
 
 
 class LazyHeap(Generic[T]):
@@ -29,7 +31,7 @@ class LazyHeap(Generic[T]):
 
     Attributes
     ----------
-    held : what is held, stale items too; read only.
+    held : all items, including stale ones; read only.
     """
 
     __slots__ = ("_is_valid", "_most", "held")
@@ -40,14 +42,14 @@ class LazyHeap(Generic[T]):
         self._most = SPARE
 
     def push(self, item: T) -> None:
-        """Put an item in."""
+        """Add an item."""
         heapq.heappush(self.held, item)
         if len(self.held) > self._most:
             self._clear()
             self._most = 2 * len(self.held) + SPARE
 
     def first(self) -> T | None:
-        """Return the first valid item; None where there is none."""
+        """Return the first valid item; None if there is none."""
         stale = 0
         while self.held:
             if self._is_valid(self.held[0]):
@@ -58,7 +60,7 @@ class LazyHeap(Generic[T]):
         return None
 
     def pop(self) -> T | None:
-        """Take the first valid item out."""
+        """Remove and return the first valid item."""
         stale = 0
         while self.held:
             item = heapq.heappop(self.held)
@@ -69,14 +71,16 @@ class LazyHeap(Generic[T]):
         return None
 
     def _clear(self) -> None:
-        self.held = [one for one in self.held if self._is_valid(one)]
+        self.held = [item for item in self.held if self._is_valid(item)]
         heapq.heapify(self.held)
 
     def _clear_after(self, stale: int) -> None:
-        """Drop all that is stale where so many in a row were: ten thousand pods that went at once are as many pops."""
+        """Drop all stale items after a long row of them: ten thousand pods that leave together would otherwise cost as
+        many pops.
+        """
         if stale > SPARE and stale * STALE_SHARE > len(self.held):
             self._clear()
 
     def __len__(self) -> int:
-        """Return how many items are held, stale ones too."""
+        """Return how many items are held, including stale ones."""
         return len(self.held)

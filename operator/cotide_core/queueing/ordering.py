@@ -1,8 +1,8 @@
-"""Orders of the queue: who is tried next.
+"""Orders of the queue: which pod is tried next.
 
-Used by `queueing.SchedulingQueue` through a policy. In every order online pods come before batch before gratis, and a
-higher pod priority (``spec.priority``) before a lower one; an order decides the rest. A key may change with time
-only at moments that `next_change` announces, so that heaps stay heaps: O(log n) per step.
+Used by `queueing.SchedulingQueue` through a policy. Every order puts online pods before batch before gratis pods, and a
+higher pod priority (``spec.priority``) before a lower one; a policy's order decides the rest. A key may change with
+time only at moments that `next_change` announces. Heaps therefore stay heaps: O(log n) per step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Order(Protocol):
         ...
 
     def next_change(self, entry: QueuedPod, now: float) -> float | None:
-        """Return when the key will change by itself, if ever."""
+        """Return when the key will change with time; None for never."""
         ...
 
 
@@ -41,12 +41,12 @@ def full_key(order: Order, entry: QueuedPod, now: float) -> Key:
 
 
 class _Constant:
-    """An order in which no key changes by itself."""
+    """An order with constant keys."""
 
     __slots__ = ()
 
     def next_change(self, entry: QueuedPod, now: float) -> float | None:
-        """Return None: it never changes."""
+        """Return None: the key never changes."""
         del entry, now
         return None
 
@@ -57,24 +57,24 @@ class _ByArrival(_Constant):
     __slots__ = ()
 
     def key(self, entry: QueuedPod, now: float) -> Key:
-        """Return since when it waits."""
+        """Return since when the pod waits."""
         del now
         return (entry.since_seconds,)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOrder(_ByArrival):
-    """First come, first served; a pod that can't be placed now does not hold up those behind it."""
+    """First come, first served; a pod that has no place now does not block the pods behind it."""
 
     demotes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FairOrder(_ByArrival):
-    """The namespace with the smallest share of what was used comes first; within it, first come, first served.
+    """The namespace with the smallest share of past use comes first; within it, first come, first served.
 
-    What was used is kept by the state (`state.fair_usage`); the queue asks for it at each decision, since a start
-    moves all pods of a namespace at once. So the key here is that of pods of one namespace.
+    The state keeps the past use (`state.fair_usage`). The queue reads it at each decision, since one start moves all
+    pods of a namespace. The key here therefore only orders pods of one namespace.
     """
 
     half_life_seconds: float
@@ -83,13 +83,13 @@ class FairOrder(_ByArrival):
 
 @dataclass(frozen=True, slots=True)
 class RandomOrder(_Constant):
-    """A random order that can be drawn again: a keyed hash of each pod's uid, uniform in [0, 1)."""
+    """A reproducible random order: a keyed hash of each pod's uid, uniform in [0, 1)."""
 
     seed: int
     demotes: bool = False
 
     def key(self, entry: QueuedPod, now: float) -> Key:
-        """Return the draw of a pod."""
+        """Return the random number of a pod."""
         del now
         digest = blake2b(entry.pod.uid.encode(), digest_size=8, key=str(self.seed).encode()).digest()
         return (int.from_bytes(digest, "big") / 2.0**64,)
@@ -97,13 +97,12 @@ class RandomOrder(_Constant):
 
 @dataclass(frozen=True, slots=True)
 class PredictedShortestFirst:
-    """QPSM's queue (Ou 2024, section 4.2): a sub-queue for each Job priority, in each the shortest predicted job
-    first.
+    """QPSM's queue (Ou 2024, section 4.2): a sub-queue for each Job priority, with the shortest predicted job first.
 
     A pod that fails its first placement goes down one level (section 4.3), to the sub-queue of ``priority - 1``, and
-    comes back after `age_back_seconds`. The paper lets short jobs overtake a long one for ever; here, a job that
-    waits longer than `overtaking_seconds` moves to the front of its sub-queue, the oldest first. So within a level a
-    job is overtaken only by jobs that arrive in its first `overtaking_seconds` (plus the time that it spends demoted).
+    comes back after `age_back_seconds`. The paper lets short jobs overtake a long one for ever. Here, a job that waits
+    longer than `overtaking_seconds` moves to the front of its sub-queue, the oldest first. Within a level, only jobs
+    that arrive in a job's first `overtaking_seconds` (plus its time in demotion) overtake it.
     """
 
     age_back_seconds: float
@@ -118,7 +117,7 @@ class PredictedShortestFirst:
         return (-level, 1, entry.seconds_p50)
 
     def next_change(self, entry: QueuedPod, now: float) -> float | None:
-        """Return when it ages back or ages to the front, whichever is next."""
+        """Return when it ages back or moves to the front, whichever is next."""
         ages = entry.since_seconds + self.overtaking_seconds
         if entry.demoted_seconds is None:
             return ages if ages > now else None
@@ -142,11 +141,11 @@ class ShortestFirst(_Constant):
 
 
 BYTES_PER_MILLICORE: Final = (4 << 30) / 1000
-"""Memory that counts as much as a millicore: 4 GiB a core, as general-purpose machines are built (chosen)."""
+"""Memory that counts as much as a millicore: 4 GiB a core, as in general-purpose machines (chosen)."""
 
 
 def demand_of(entry: QueuedPod) -> float:
-    """Return millicores: a pod's cpu, or its memory where that is the larger part of a usual machine."""
+    """Return millicores: a pod's cpu, or its memory if that is the larger part of a usual machine."""
     memory = sum(amount for name, amount in entry.pod.requests if name in (MEMORY, RECLAIMED_MEMORY))
     return max(entry.shape.fit.millicores, memory / BYTES_PER_MILLICORE)
 

@@ -15,7 +15,7 @@ from cotide_core.state.shapes import Shape
 
 
 class QueueState(StrEnum):
-    """Where a waiting pod stands; see the drawing in `queueing`."""
+    """State of a waiting pod; see the drawing in `queueing`."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -30,7 +30,7 @@ class QueueState(StrEnum):
 
 
 class Together(NamedTuple):
-    """What pods ask for that start together or not at all."""
+    """The total request of pods that start together or not at all."""
 
     pods: int
     millicores: int
@@ -48,30 +48,31 @@ class QueuedPod:
     attempts: int = 0
     demotions: int = 0
     demoted_seconds: float | None = None
-    """When it was demoted; None once it has aged back, or never."""
+    """Time of its demotion; None once it has aged back, or if it was never demoted."""
     seconds_p50: float = 0.0
-    """Predicted lone run time; 0 for online pods."""
+    """Predicted isolated run time; 0 for online pods."""
     seconds_p90: float = 0.0
     from_habits: bool = False
-    """Whether the driver told that run time, and not the completion model."""
+    """Whether the driver reported that run time; False if the completion model predicted it."""
     queue_state: QueueState = QueueState.IN_HAND
     ticket: int = -1
-    """Only the heap entry that carries this number is valid."""
+    """Only the heap entry with this number is valid."""
     announced: int = -1
-    """The same of when its key changes by itself."""
+    """Number of the valid heap entry for the time when its key changes."""
     ready_seconds: float = 0.0
-    """When its back-off is over."""
+    """End of its back-off."""
     last_reason: tuple[WaitReason, str, str] | None = None
-    """What the last Wait said: reason, sentence, nominated node."""
+    """The last Wait that was emitted: reason, sentence, nominated node."""
     together: Together | None = None
-    """What the pods ask for that its gang lacks, where it stands capped since their namespace may not hold them all."""
+    """Request of the pods that its gang lacks; set while the pod is capped because its namespace may not hold them all.
+    """
     quiet_reason: tuple[WaitReason, str, str] | None = None
-    """The same of the last one that said that another of its gang says more."""
+    """The last Wait that refers to another pod of its gang."""
     gang_since_seconds: float | None = None
-    """When its gang came, for a member that its gang lacks: it has the gang's place among pods by age."""
+    """Arrival of its gang, for a member that the gang lacks: it has the gang's place among pods by age."""
 
     @property
     def since_seconds(self) -> float:
-        """Since when it waits, as orders by age have it: since its creation, or since its gang came."""
+        """Start of its waiting, for orders by age: its creation, or the arrival of its gang."""
         since = self.gang_since_seconds
         return self.pod.created_seconds if since is None else since

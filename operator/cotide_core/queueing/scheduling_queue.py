@@ -1,26 +1,27 @@
-"""The scheduling queue: who waits, where, and who is next.
+"""The scheduling queue: which pods wait, where, and which is next.
 
-Owned by `cycle.Scheduler`. Where a waiting pod stands::
+Owned by `cycle.Scheduler`. States of a waiting pod::
 
                  +-> GATED (scheduling gates)      +-> HELD (unsupported field, open claim: until the pod changes)
     arrival -----+-> ASIDE (the queue is full) ----+
                  +-> CAPPED (by its namespace) ----+   <--its turn, but its namespace holds all that it may-- in hand
                                                    |
-                    GANG (others of its gang speak)+   <--its turn, but not enough of its gang can start-- in hand
+                    GANG (another member tries)----+   <--its turn, but not enough of its gang can start-- in hand
                  v                                 v
                ACTIVE --pop--> in hand --placed--> out
                  ^                |  \\--bind refused--> BACKOFF --time--> ACTIVE
                  |                +--no node-----------> PARKED, by shape
                  +--woken by an event that could help, or flushed after a time--+
 
-A policy that plans ahead (`planning`) keeps the pods that it was handed PLANNED until they start or change.
+A policy that plans ahead (`planning`) keeps the pods that it received PLANNED until they start or change.
 
-Pods of one shape are interchangeable to every filter and guard, so only the first of a parked shape is woken; when
-it is placed the next follows, when it fails the others need not be tried. Where many shapes hope for the same room
-each has its turn parked (`hope`), and is taken up only if some of it is left by then. Freed capacity wakes at once, so
-that it goes to the pod that the order puts first; a wake-up by falling request rates or by the flush respects the
-back-off of the pod, which doubles per attempt. Pushing and popping are O(log n). Invariant: a pod that was added is in
-exactly one queue state until it is removed or placed.
+Pods of one shape are interchangeable to every filter and guard. Only the first pod of a parked shape wakes; when it is
+placed the next follows, when it fails the others need no attempt. Many shapes may compete for the same released room.
+Then each has its turn while parked (`hope`), and is taken up only if some room is left by then.
+
+Released capacity wakes pods at once, so that it goes to the first pod in the order. A wake-up by falling request rates
+or by the flush respects the pod's back-off, which doubles per attempt. Pushing and popping are O(log n). Invariant: an
+added pod is in exactly one queue state until it is removed or placed.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ from cotide_core.state.namespace_use import NamespaceUse, namespace_of
 from cotide_core.state.shapes import Shape
 
 MOST_CHECKED: Final = 64
-"""Pods that are looked at for one that may stand aside; chosen: the latest are hardly ever all in hand or planned."""
+"""Pods that are checked for one that may leave a full queue. Chosen: the latest are hardly ever all in hand or planned.
+"""
 KEYS_A_STEP: Final = 1000
-"""Pods whose keys are made in one step of an order; chosen: a millisecond or two."""
+"""Number of keys that one step of an order computes. Chosen: a millisecond or two."""
 
 
 def _by_key() -> LazyHeap[Item]:
@@ -54,11 +56,11 @@ def _by_key() -> LazyHeap[Item]:
 class _Parked:
     heap: LazyHeap[Item] = field(default_factory=_by_key)
     scout: QueuedPod | None = None
-    """The one that was woken and is not decided yet."""
+    """The woken pod of the shape, until it is decided."""
     flush_seconds: float = -1.0
-    """When it is flushed at the latest."""
+    """Latest time of its flush."""
     flush_ticket: int = -1
-    """Of the one item that says so, or says an earlier time and is put back when that comes; -1 for none."""
+    """Ticket of the one heap item for that flush, which may carry an earlier time and is then put back; -1 for none."""
 
 
 class SchedulingQueue:
@@ -80,18 +82,18 @@ class SchedulingQueue:
         self._flushes: LazyHeap[tuple[float, int, Shape]] = LazyHeap(self._is_flush)
         self._parked: dict[Shape, _Parked] = {}
         self._hoping: dict[Shape, None] = {}
-        """To whom `hope` gave a turn, until that came."""
+        """Shapes with a turn from `hope` that has not come yet."""
         self._limits = namespaces.limits if namespaces is not None else {}
         self._capped = CappedPods(namespaces or NamespaceUse())
         self._counted = self._capped.counted
         self._aside: tuple[dict[str, QueuedPod], ...] = ({}, {}, {})
         """By rank of the class, in order of arrival."""
         self._trying: tuple[dict[str, QueuedPod], ...] = ({}, {}, {})
-        """The same of those that may be put aside for a higher class."""
+        """Those that may leave the queue for a higher class, ordered likewise."""
         self._held = (self._trying[1], self._trying[2], self._trying[0], *self._aside)
-        """All of these, those of most pods first; a pod is in one of them at most."""
+        """All of these, the shapes of most pods first; a pod is in one of them at most."""
         self.displaced: list[QueuedPod] = []
-        """Put aside for a higher class since the reader last emptied it."""
+        """Pods that left the queue for a higher class since the reader last emptied this."""
         self._count = dict.fromkeys(QueueState, 0)
         self._tickets = 0
         first, most = config.backoff_initial_seconds, config.backoff_max_seconds
@@ -109,7 +111,7 @@ class SchedulingQueue:
         return self._entries.get(key)
 
     def sizes(self) -> dict[str, int]:
-        """Return how many pods wait in active, backoff, unschedulable and gated; together they are all."""
+        """Return how many pods wait in active, backoff, unschedulable and gated; their sum is all waiting pods."""
         count = self._count
         return {
             "active": count[QueueState.ACTIVE],
@@ -129,13 +131,13 @@ class SchedulingQueue:
         }
 
     def is_full(self) -> bool:
-        """Whether a further pod would be put aside."""
+        """Whether a further pod would have to wait outside the queue."""
         count = self._count
         trying = count[QueueState.ACTIVE] + count[QueueState.BACKOFF]
         return trying + count[QueueState.PARKED] + count[QueueState.PLANNED] >= self._config.max_queue
 
     def add(self, entry: QueuedPod, now: float) -> QueueState:
-        """Take a pod in, or take it in anew after it changed; returns where it stands."""
+        """Add a pod, or add it again after it changed; returns where it stands."""
         self.remove(entry.pod.key, now)
         self._entries[entry.pod.key] = entry
         if entry.pod.unsupported or entry.pod.blocked:
@@ -157,10 +159,10 @@ class SchedulingQueue:
         self._aside[entry.pod.workload_class.rank][entry.pod.key] = entry
 
     def _displace(self, rank: int, now: float) -> bool:
-        """Make room for a pod of a class: the latest pod of the lowest class stands aside; False where none is lower.
+        """Make room for a pod of a class: the latest pod of the lowest class leaves; False if no class is lower.
 
-        A full queue bounds work, and must not turn the order of the classes round. Pods in hand or in a plan stay;
-        where all are, the queue may grow to twice its size.
+        A full queue bounds work and still keeps the order of the classes. Pods in hand or in a plan stay. If all pods
+        are such, the queue may grow to twice its size.
         """
         for lower in range(rank):
             trying = self._trying[lower]
@@ -175,7 +177,7 @@ class SchedulingQueue:
         return any(self._trying[:rank]) and sum(map(len, self._trying)) < 2 * self._config.max_queue
 
     def remove(self, key: str, now: float) -> QueuedPod | None:
-        """Take a pod out for good: it is bound, finished or gone."""
+        """Remove a pod permanently: it is bound, finished or gone."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._hand_on(entry, now)
@@ -191,7 +193,7 @@ class SchedulingQueue:
     def pop(self) -> QueuedPod | None:
         """Take the next pod in hand; it must come back through `placed`, `failed` or `back_off`.
 
-        One whose turn came by `hope` stays PARKED: `failed` leaves it where it is, `take_up` takes it in hand.
+        A pod with a turn by `hope` stays PARKED: `failed` leaves it where it is, `take_up` takes it in hand.
         """
         item = self._active.pop()
         if item is None:
@@ -204,29 +206,28 @@ class SchedulingQueue:
         return entry
 
     def take_up(self, entry: QueuedPod) -> None:
-        """Take a pod in hand whose turn came while it was parked."""
+        """Take a pod in hand that had its turn while parked."""
         self._parked[entry.shape].scout = entry
         self._stand(entry, QueueState.IN_HAND)
 
     def ahead(self, count: int) -> list[QueuedPod]:
-        """Return the next pods that `pop` would give, without taking them: so that one model call can serve them
-        all."""
+        """Return the next pods that `pop` would return, without taking them: one model call then serves them all."""
         return [entry for _, _, entry in self._active.ahead(count)]
 
     def plan(self, entry: QueuedPod) -> None:
-        """Leave a popped pod to the plan: it stays in the queue, and nothing here wakes it."""
+        """Leave a popped pod to the plan: it stays in the queue, and only the plan starts it."""
         self._stand(entry, QueueState.PLANNED)
 
     def over_queued(self, entry: QueuedPod) -> Capped | None:
-        """Return the limit of its namespace that keeps a pod out of the queue, if one does."""
+        """Return the limit of its namespace that keeps a pod out of the queue, if any."""
         return self._capped.over_queued(entry) if self._limits else None
 
     def over_held(self, entry: QueuedPod) -> Capped | None:
-        """Return the limit of its namespace that a popped pod would break by starting, if there is one."""
+        """Return the limit of its namespace that a popped pod would break by starting, if any."""
         return self._capped.over_held(entry) if self._limits else None
 
     def over_held_together(self, entries: Sequence[QueuedPod]) -> Capped | None:
-        """Return the same for pods of one gang that start at once."""
+        """Return the limit that pods of one gang would break by starting together."""
         return self._capped.over_held_together(entries) if self._limits else None
 
     def keeps_waiting(self, entry: QueuedPod) -> bool:
@@ -234,38 +235,41 @@ class SchedulingQueue:
         return bool(self._counted) and self._capped.keeps_waiting(entry)
 
     def reshape(self, entry: QueuedPod, shape: Shape, now: float) -> None:
-        """Give a popped pod another shape; the next of its old one has the turn that it had."""
+        """Give a popped pod another shape; the next pod of its old shape gets its turn."""
         self._hand_on(entry, now)
         entry.shape = shape
 
     def put_back(self, entry: QueuedPod, now: float) -> None:
-        """Take a popped pod back that has its turn in the next cycle."""
+        """Take back a popped pod that has its turn in the next cycle."""
         self._activate(entry, now)
 
     def cap(self, entry: QueuedPod, now: float, gang: Sequence[QueuedPod] = ()) -> None:
-        """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces with room.
+        """Keep a popped pod until its namespace may hold it; other pods of its shape may belong to namespaces with
+        room.
 
         Parameters
         ----------
-        gang : the pods for which it speaks, itself among them, where these start together or not at all.
+        gang : the pods that start with it or not at all, including itself.
         """
         self._hand_on(entry, now)
         self._trying[entry.pod.workload_class.rank].pop(entry.pod.key, None)
         self._keep_capped(entry, now, together_of(gang) if gang else None)
 
     def regrouped(self, entry: QueuedPod, lacks: int) -> None:
-        """Take note that a gang changed: a capped pod that spoke for others than lack now tries by itself."""
+        """Record that a gang changed: a capped pod that represented other members than the gang lacks now tries by
+        itself.
+        """
         if entry.queue_state is QueueState.CAPPED and entry.together is not None and entry.together.pods != lacks:
             self._capped.alone(entry)
 
     def take(self, entry: QueuedPod, now: float) -> None:
-        """Take a waiting pod in hand out of its turn: others of its gang have theirs."""
+        """Take a waiting pod in hand before its turn, because others of its gang have theirs."""
         self._dismiss_scout(entry, now)
         self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
         self._stand(entry, QueueState.IN_HAND)
 
     def leave_to_gang(self, entry: QueuedPod, now: float) -> None:
-        """Leave a pod to its gang: nothing here wakes it."""
+        """Leave a pod to its gang: only its gang wakes it."""
         self._dismiss_scout(entry, now)
         self._trying[entry.pod.workload_class.rank].pop(entry.pod.key, None)
         self._stand(entry, QueueState.GANG)
@@ -280,13 +284,13 @@ class SchedulingQueue:
         return full_key(self._order, entry, now)
 
     def placed(self, entry: QueuedPod, now: float) -> None:
-        """Let a pod go that has a node, and wake the next of its shape."""
+        """Release a pod that has a node, and wake the next of its shape."""
         shape = entry.shape
         self.remove(entry.pod.key, now)
         self.wake(shape, now, urgent=True)
 
     def failed(self, entry: QueuedPod, now: float) -> None:
-        """Park a pod that no node can take now; QPSM demotes it when it was its first attempt."""
+        """Park a pod that no node can take now; QPSM demotes it after its first attempt."""
         if entry.queue_state is QueueState.PARKED:
             self._count_attempt(entry, self._parked[entry.shape], now)
             return
@@ -306,12 +310,12 @@ class SchedulingQueue:
         self._schedule_flush(entry.shape, group, now)
 
     def backs_off(self, shape: Shape) -> bool:
-        """Whether the first pod of a parked shape is woken already and waits for the end of its back-off."""
+        """Whether the first pod of a parked shape is already awake and waits for the end of its back-off."""
         group = self._parked.get(shape)
         return group is not None and group.scout is not None and group.scout.queue_state is QueueState.BACKOFF
 
     def refused(self, shape: Shape, now: float) -> None:
-        """Count an attempt of a parked shape that was seen to fail without waking anybody."""
+        """Count a failed attempt of a parked shape without waking a pod."""
         group = self._parked[shape]
         first = group.heap.first()
         if first is not None:
@@ -320,8 +324,8 @@ class SchedulingQueue:
     def hope(self, shape: Shape, now: float) -> None:
         """Give the first pod of a parked shape its turn, and leave it parked until then.
 
-        For the many of whom one takes the room that all were to be woken for: each costs an item in the heap of those
-        that may be tried, and no more. Ends with `end_hopes`.
+        Used when many shapes wait for the same room and one takes it: each shape costs one item in the active heap.
+        Ends with `end_hopes`.
         """
         group = self._parked[shape]
         first = group.heap.first()
@@ -332,14 +336,14 @@ class SchedulingQueue:
         self._hoping[shape] = None
 
     def end_hopes(self, now: float) -> None:
-        """Wake those to whom `hope` gave a turn that did not come."""
+        """Wake the shapes with a turn from `hope` that did not come."""
         hoping, self._hoping = self._hoping, {}
         for shape in hoping:
             self.wake(shape, now, urgent=True)
 
     def back_off(self, entry: QueuedPod, now: float) -> float:
-        """Take a pod back whose bind failed; returns when it is tried again."""
-        if self._entries.get(entry.pod.key) is not entry:  # it was placed: all that was kept of it is gone
+        """Take a pod back after a failed bind; returns when it is tried again."""
+        if self._entries.get(entry.pod.key) is not entry:  # it was placed, and its records were dropped
             self._entries[entry.pod.key] = entry
             self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
             self._announce(entry, now)
@@ -353,7 +357,7 @@ class SchedulingQueue:
         return self._backoffs[min(max(1, attempts), len(self._backoffs)) - 1]
 
     def parked_shapes(self) -> list[Shape]:
-        """Return the shapes that wait for an event, without those whose first pod is already woken."""
+        """Return the shapes that wait for an event, without those that have a woken pod already."""
         return [
             s
             for s, g in self._parked.items()
@@ -366,7 +370,7 @@ class SchedulingQueue:
         return "" if first is None else namespace_of(first[2].pod)
 
     def wake(self, shape: Shape, now: float, *, urgent: bool) -> None:
-        """Let the first parked pod of a shape try again: at once, or when its back-off is over."""
+        """Let the first parked pod of a shape try again: immediately, or when its back-off is over."""
         self._hoping.pop(shape, None)  # the turn that it gets now is enough
         group = self._parked.get(shape)
         if group is None:
@@ -387,15 +391,17 @@ class SchedulingQueue:
         del self._parked[shape]
 
     def wake_pod(self, key: str, now: float) -> None:
-        """Let one pod try again at once, whichever speaks for its shape: room was made for it, or its claim ended."""
+        """Let one pod try again immediately, whichever pod represents its shape: room was made for it, or its claim
+        ended.
+        """
         entry = self._entries.get(key)
         if entry is not None and entry.queue_state in (QueueState.PARKED, QueueState.BACKOFF):
             self._activate(entry, now)
 
     def advance(self, now: float) -> list[QueuedPod]:
-        """Do what the time asks for: back-offs end, parked shapes are flushed, keys age; returns who was admitted.
+        """Process the passing of time: back-offs end, parked shapes are flushed, keys age; returns the admitted pods.
 
-        The admitted are pods that stood aside because the queue was full.
+        The admitted pods had waited outside the full queue.
         """
         while (ready := self._backoff.first()) is not None and ready[0] <= now:
             self._activate(ready[2], now)
@@ -423,12 +429,12 @@ class SchedulingQueue:
         return admitted
 
     def resort(self, now: float) -> None:
-        """Sort everything anew: the forecasts changed."""
+        """Sort everything again, because the forecasts changed."""
         for entry in list(self._entries.values()):
             self._resort(entry, now)
 
     def next_wakeup(self, now: float) -> float | None:
-        """Return when `advance` or `pop` has something to do next: now, a time to come, or None for never."""
+        """Return when `advance` or `pop` has work next: now, a time to come, or None for never."""
         has_work = self._count[QueueState.ACTIVE] or self._hoping or self._capped.due
         if has_work or (self._count[QueueState.ASIDE] and not self.is_full()):
             return now
@@ -440,9 +446,9 @@ class SchedulingQueue:
         return max(now, min(times)) if times else None
 
     def order_steps(self, now: float) -> Generator[None, None, list[QueuedPod]]:
-        """Return the pods that can be tried at all, sorted as the policy would try them were all woken now.
+        """Return all pods that can be tried, in the policy's order, as if all were woken now.
 
-        It is made in steps; no pod must change between them.
+        The generator works in steps; pods must not change between them.
         """
         held = (QueueState.GATED, QueueState.HELD)
         kept = (QueueState.ASIDE, QueueState.CAPPED)
@@ -465,12 +471,12 @@ class SchedulingQueue:
         return [entry for _, entry in ranked]
 
     def _is_flush(self, item: tuple[float, int, Shape]) -> bool:
-        """Whether an item is the one that says when a parked shape is flushed."""
+        """Whether a heap item is the valid one for the flush of a parked shape."""
         group = self._parked.get(item[2])
         return group is not None and group.flush_ticket == item[1]
 
     def _next_flush(self) -> tuple[float, int, Shape] | None:
-        """Return what is flushed next, and when; what was put off meanwhile is put back for its time."""
+        """Return the next flush and its time; postponed items go back into the heap with their new time."""
         while (flush := self._flushes.first()) is not None:
             group = self._parked[flush[2]]
             if group.flush_seconds <= flush[0]:
@@ -488,7 +494,7 @@ class SchedulingQueue:
         return group is not None and group.scout is None and bool(group.heap)
 
     def _is_announced(self, item: tuple[float, int, QueuedPod]) -> bool:
-        """Whether a pod is still here, and its key changes by itself when an item says so."""
+        """Whether a pod is still here and its key changes at the time of an item."""
         entry = item[2]
         return entry.announced == item[1] and self._entries.get(entry.pod.key) is entry
 
@@ -508,8 +514,9 @@ class SchedulingQueue:
         self._capped.keep(entry, full_key(self._order, entry, now), together)
 
     def _hand_on(self, entry: QueuedPod, now: float) -> None:
-        """Dismiss a scout; the next of its shape tries in its place where its turn had come: what it was woken for is
-        still there."""
+        """Dismiss a scout. The next pod of its shape tries instead if the scout's turn had come, since the room is
+        still free.
+        """
         group = self._parked.get(entry.shape)
         if group is not None and group.scout is entry:
             due = entry.queue_state in (QueueState.ACTIVE, QueueState.IN_HAND)
@@ -518,7 +525,7 @@ class SchedulingQueue:
                 self.wake(entry.shape, now, urgent=True)
 
     def _dismiss_scout(self, entry: QueuedPod, now: float) -> None:
-        """Let the others of a parked shape find another to speak for them: the flush, unless an event is before."""
+        """Let the others of a parked shape choose another representative at the flush, unless an event comes first."""
         group = self._parked.get(entry.shape)
         if group is not None and group.scout is entry:
             group.scout = None

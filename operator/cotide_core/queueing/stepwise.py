@@ -1,7 +1,7 @@
-"""Long work in steps, between which a caller in an event loop lets others have their turn.
+"""Long work in steps, so that an event loop can run other tasks in between.
 
-A generator that yields between its steps and returns its result: driven by `cotide_kube.turns.in_steps` where others
-wait, by `finished` where nobody does. Invariant: whoever drives it changes nothing that the work reads meanwhile.
+A generator yields between its steps and returns its result. `cotide_kube.turns.in_steps` drives it where other tasks
+wait; `finished` drives it otherwise. Invariant: between steps the caller leaves unchanged all that the work reads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def finished(steps: Generator[None, None, R]) -> R:
-    """Do all the steps and return what they return."""
+    """Run all steps and return their result."""
     while True:
         try:
             next(steps)

@@ -1,1 +1,1 @@
-"""The ledger: what went into the engine and came out, one JSON line a cycle; its codec, and its replay."""
+"""The ledger: the inputs and outputs of the engine, one JSON line a cycle; its codec, and its replay."""

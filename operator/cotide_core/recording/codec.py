@@ -1,10 +1,9 @@
 """Frozen dataclasses and named tuples to plain JSON values and back, exactly.
 
-Used by `ledger` for events, instructions and the configuration. Built once per class from its type hints: a field
-that holds its default is left out, and so is one that is not compared (``compare=False``); a number in a float field is
-written as a float (Python's shortest form, which reads back to the same bits), and a union is told apart by the key
-``kind``. Invariant: ``decode(encode(x)) == x``
-for every event and instruction.
+Used by `ledger` for events, instructions and the configuration. Built once per class from its type hints. Fields with
+their default and fields that are not compared (``compare=False``) are left out. A number in a float field is written as
+a float (Python's shortest form, which reads back to the same bits). The key ``kind`` distinguishes the members of a
+union. Invariant: ``decode(encode(x)) == x`` for every event and instruction.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ def encode(value: object) -> dict[str, Json]:
 
 
 def decode(data: Json, kinds: dict[str, type]) -> Any:
-    """Return the dataclass or named tuple that a tagged JSON object stands for.
+    """Return the dataclass or named tuple of a tagged JSON object.
 
     Parameters
     ----------
-    kinds : the classes that may stand here, by name.
+    kinds : the allowed classes, by name.
 
     Raises
     ------
@@ -109,7 +108,7 @@ def _fields(cls: Any) -> list[tuple[str, Any, bool]]:
 
 
 def _encoder(hint: Any) -> _Step | None:
-    """Return how a value of this type is written; None when it is JSON already."""
+    """Return the function that encodes a value of this type; None if it is JSON already."""
     optional = _optional(hint)
     if optional is not None:
         inner = _encoder(optional)
@@ -165,7 +164,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _optional(hint: Any) -> Any:
-    """Return X of ``X | None``, else None."""
+    """Return X of ``X | None``, otherwise None."""
     if get_origin(hint) in (Union, UnionType):
         parts = [part for part in get_args(hint) if part is not NoneType]
         return parts[0] if len(parts) == 1 else None

@@ -1,13 +1,12 @@
-"""The ledger: everything that went into the engine and came out of it, one JSON line per call of `handle`.
+"""The ledger: all inputs and outputs of the engine, one JSON line per call of `handle`.
 
-`LedgerWriter` returns bytes, which the driver appends to ``ledger.jsonl``; `read_ledger` takes the lines back. Line
-1 holds the schema version and the configuration with its seed. Every line carries the SHA-256 of the chain so far
-and of its own body, so that any changed byte is found at its line, and what was added or taken out is found at the
-line after::
+`LedgerWriter` returns bytes, which the driver appends to ``ledger.jsonl``; `read_ledger` reads the lines. Line 1 holds
+the schema version and the configuration with its seed. Every line carries the SHA-256 of the chain so far and of its
+own body. A changed byte is therefore found at its line, and an added or removed line at the line after::
 
     {"chain":"<64 hex digits>","body":{...}}
 
-A crash leaves at most a last line without its newline, which is told apart from a change.
+A crash leaves at most a last line without its newline, which differs from a change.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class LedgerEntry:
 
 
 class LedgerWriter:
-    """Makes the lines of one ledger, in order. Holds nothing but the running hash."""
+    """Makes the lines of one ledger, in order. Holds only the running hash."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
@@ -95,7 +94,7 @@ class LedgerWriter:
 
 
 class Ledger:
-    """A ledger as it is read: the configuration at once, the entries while iterating.
+    """A ledger being read: the configuration at once, the entries while iterating.
 
     Iterating raises `LedgerError` at the first line that is broken, changed or cut short; the message names the line.
     """
@@ -137,7 +136,7 @@ class Ledger:
         if line[len(_OPEN) : start] != chain.encode():
             raise LedgerError(
                 f"line {number} was changed: its hash should be {chain[:12]}..., "
-                f"it says {line[len(_OPEN) : start][:12].decode(errors='replace')}..."
+                f"it reads {line[len(_OPEN) : start][:12].decode(errors='replace')}..."
             )
         self._chain = chain
         try:

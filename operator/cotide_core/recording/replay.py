@@ -1,7 +1,7 @@
-"""Replays a ledger through a fresh engine and compares what it decides with what was recorded.
+"""Replays a ledger through a fresh engine and compares its decisions with the recorded ones.
 
-Called by ``cotide replay`` and by tests. The engine is deterministic, so any difference means that the ledger was
-changed, that other models were given, or that the engine itself changed since.
+Called by ``cotide replay`` and by tests. The engine is deterministic. Any difference therefore means that the ledger
+was changed, that other models were given, or that the engine itself changed since.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cotide_core.recording.ledger import LedgerEntry, as_json, read_ledger
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replay found.
+    """The result of a replay.
 
     Attributes
     ----------
     cycles, instructions : how many were reproduced exactly.
-    difference : the first difference, with its line, what was expected and what was got; None when there is none.
+    difference : the first difference, with its line, the expected and the actual instruction; None for no difference.
     begun : whether the file begins as a ledger does.
     """
 
@@ -42,7 +42,7 @@ def replay(
     ----------
     lines : of the ledger, each with its newline.
     catalogue : must hold the models that the ledger names.
-    on_cycle : told the number of cycles that were reproduced, after each.
+    on_cycle : called after each reproduced cycle with the number of reproduced cycles.
 
     Raises
     ------

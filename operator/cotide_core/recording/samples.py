@@ -1,10 +1,10 @@
-"""Training data from what the engine saw: measured latencies beside mixes, and run times of finished jobs.
+"""Training data from the engine's observations: measured latencies with mixes, and run times of finished jobs.
 
 Fed after each cycle by the live loop, or from a ledger by `samples_from_ledger`; read by the training of both
 predictors. The contention of a job is the mean over its run: each node keeps running integrals of its rate and
-pressure, so that a job only remembers where they stood when it started. Samples are kept by *learner*: whose forecasts
-they teach. Invariants: at most `capacity` samples of each sort are kept for a learner, the latest; no learner's samples
-take the room of another's.
+pressure, so a job only remembers their values at its start. Samples are kept by *learner*, the owner of the forecasts
+that they train. Invariants: each learner keeps at most the latest `capacity` samples of each sort; learners do not
+share this room.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from cotide_core.state.node_columns import CPU_COLUMN, MAX_TYPES
 POOL: Final = ""
 """The learner of the namespaces that an administrator pools; each other namespace is a learner of its own name."""
 CONTENTION_SECONDS: Final = 60.0
-"""For how long it is believed that a service is held back by its own limit (chosen: four readings)."""
+"""Duration of a report that a service is throttled by its own limit (chosen: four readings)."""
 LEAST_MILLISECONDS: Final = 1e-6
-"""A lower p95 is no measurement (chosen: a nanosecond). Where no request was found a query says 0: no logarithm."""
+"""A lower p95 is no measurement (chosen: a nanosecond). Without requests a query returns 0, which has no logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMix:
-    """A service's p95 beside what ran on its node; ``jobs`` are (type, count, summed input bytes)."""
+    """A service's p95 with the load of its node; ``jobs`` are (type, count, summed input bytes)."""
 
     service: str
     rate: float
@@ -48,7 +48,7 @@ class MeasuredMix:
 
     @property
     def broken(self) -> bool:
-        """Whether it was over its limit."""
+        """Whether the latency exceeded its limit."""
         return self.latency > self.limit
 
 
@@ -74,7 +74,7 @@ class _Finished:
 class _Samples:
     measured: deque[MeasuredMix]
     fresh: deque[MeasuredMix]
-    """Of the measured ones those that nobody took yet."""
+    """The measured samples that have not been taken yet."""
     finished: deque[_Finished]
     measured_ever: int = field(default=0)
     finished_ever: int = field(default=0)
@@ -86,10 +86,10 @@ class SampleCollector:
     Parameters
     ----------
     capacity : samples of each sort that are kept for a learner.
-    learner_of : whom the pods of a namespace teach: `POOL`, the namespace itself, or None for nobody. A latency is kept
-        where all batch and gratis pods beside the service teach the same learner or the pool: types are words of their
-        users, and a foreign word must not be learned.
-    learners_most : learners besides the pool; of more, those that were taught nothing for longest are forgotten.
+    learner_of : the learner of a namespace's pods: `POOL`, the namespace itself, or None to exclude them. A latency is
+        kept if all batch and gratis pods next to the service have the same learner or the pool. Types are words of
+        their users, and a foreign word must not be learned.
+    learners_most : learners in addition to the pool; beyond that, those with the oldest latest samples are forgotten.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SampleCollector:
         self._capacity = capacity
         self._learners_most = learners_most
         self._samples: dict[str, _Samples] = {}
-        """By learner, the last that was taught at the end."""
+        """By learner, the most recently trained at the end."""
         self._running: dict[str, _Running] = {}
         self._now: float | None = None
         self._rates: Floats = np.zeros(0)
@@ -108,7 +108,7 @@ class SampleCollector:
         self._pressure_integrals: Floats = np.zeros(0)
 
     def feed(self, state: ClusterState, events: Sequence[Event], now: float) -> None:
-        """Take the samples of one cycle; `state` is as it is after the events."""
+        """Take the samples of one cycle; `state` is the state after the events."""
         self._integrate(state, now)
         for event in events:
             match event:
@@ -122,31 +122,31 @@ class SampleCollector:
                     pass
 
     def learners(self) -> list[str]:
-        """Return who was taught anything."""
+        """Return the learners with any samples."""
         return list(self._samples)
 
     def forget(self, learner: str) -> None:
-        """Drop what a learner was taught."""
+        """Drop the samples of a learner."""
         self._samples.pop(learner, None)
 
     def counts(self, learner: str = POOL) -> tuple[int, int]:
-        """Return how many mixes and finished jobs taught a learner so far, those that made room since included."""
+        """Return how many mixes and finished jobs a learner has received so far, dropped ones included."""
         found = self._samples.get(learner)
         return (0, 0) if found is None else (found.measured_ever, found.finished_ever)
 
     def qos(self, learner: str = POOL) -> QosSamples:
-        """Return the measured mixes that teach a learner, oldest first."""
+        """Return the measured mixes of a learner, oldest first."""
         return qos_samples(list(self._samples[learner].measured) if learner in self._samples else [])
 
     def take_fresh(self) -> dict[str, list[MeasuredMix]]:
-        """Return by learner what was measured since the last call, oldest first: at most `capacity` of it."""
+        """Return by learner the samples since the last call, oldest first: at most `capacity` of them."""
         fresh = {learner: list(sample.fresh) for learner, sample in self._samples.items() if sample.fresh}
         for learner in fresh:
             self._samples[learner].fresh.clear()
         return fresh
 
     def completion(self, learner: str = POOL) -> CompletionSamples:
-        """Return the finished jobs that teach a learner, oldest first."""
+        """Return the finished jobs of a learner, oldest first."""
         done = list(self._samples[learner].finished) if learner in self._samples else []
         return CompletionSamples(
             types=tuple(job.type for job in done),
@@ -186,9 +186,9 @@ class SampleCollector:
             return
         columns, row = state.columns, record.row
         if self._now is not None and state.contention.throttled(row, self._now, CONTENTION_SECONDS):
-            return  # a limit of its own made some service here slow, and no mix
+            return  # its own limit made some service here slow, and no mix
         if any(service.requests_per_second is None for service in columns.services[row]):
-            return  # what a neighbour does is not known: nothing is to be learned from it
+            return  # the behaviour of a neighbour is unknown: the sample is useless
         jobs = tuple(
             (name, int(columns.type_counts[index, row]), int(columns.type_bytes[index, row]))
             for name, index in columns.types.items()
@@ -207,7 +207,7 @@ class SampleCollector:
         return self._learner_of(namespace_of(pod))
 
     def _taught(self, learner: str) -> _Samples:
-        """Return the samples of a learner, who is the latest taught now."""
+        """Return the samples of a learner, which becomes the most recently trained."""
         found = self._samples.pop(learner, None)
         if found is None:
             own = [name for name in self._samples if name != POOL]
@@ -252,8 +252,8 @@ class SampleCollector:
 def qos_samples(measured: Sequence[MeasuredMix]) -> QosSamples:
     """Return measured mixes as columns, in the same order.
 
-    At most `MAX_TYPES` types have columns, those met most often; rarer ones share that of pods without a type, as they
-    would in the engine's state. Samples are of many moments: types that never met would else be as many as samples.
+    At most `MAX_TYPES` types have columns, the most frequent ones; rarer ones share that of pods without a type, as in
+    the engine's state. Samples come from many moments: otherwise types that never met would be as many as samples.
     """
     met = Counter(name for sample in measured for name, _, _ in sample.jobs)
     usual = sorted(met, key=lambda name: (-met[name], name))[:MAX_TYPES]

@@ -1,13 +1,13 @@
-"""What a ledger of shadow mode says: how another scheduler did, and what Cotide would have done.
+"""The report of a ledger of shadow mode: the results of another scheduler, and the decisions of Cotide.
 
-Called by ``cotide report``. A ledger holds what happened and what the engine decided as if. Here what happened is told
-once more to a state that nothing as-if touches, and of each placement the engine's own rules are asked, with the
-cluster as it was at that moment: would this node have been refused, and why? Everything is worked out from the ledger
+Called by ``cotide report``. A ledger holds the events and the hypothetical decisions of the engine. The report applies
+the events again to a state without hypothetical placements. It checks each placement by the engine's own rules, with
+the cluster as it was at that moment: would this node have been refused, and why? Everything is computed from the ledger
 and the models that it names, so that the same ledger gives the same report.
 
-What can't be known is left out: a slot over its limit beside a pod that would have been refused there may have had
-other reasons, and the cluster after one other decision would have been another one. So the figures compare decisions,
-one at a time, and not two histories.
+Unknowable facts are left out. A slot over its limit next to a pod that would have been refused there may have had other
+reasons, and one other decision would have changed the cluster. The figures therefore compare single decisions, and not
+two histories.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from cotide_core.state.cluster_state import ClusterState
 
 _ENDED = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 MOMENT_SECONDS = 1.0
-"""A pod that Cotide would have started at least so much earlier counts as started earlier; timestamps are whole
-seconds."""
+"""A pod that Cotide would have started earlier by at least this time counts as started earlier; timestamps are whole
+seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +42,23 @@ class Waits:
 
 @dataclass(slots=True)
 class ShadowReport:
-    """What was seen, and what would have been decided.
+    """The observations and the hypothetical decisions.
 
     Attributes
     ----------
     placed : pods that the cluster's scheduler put on a node.
     refused : of these, placements that Cotide would have refused, by the kind of reason.
     services : predicted breaks of a limit, by service: placements at which one was predicted.
-    judged, brier, mean_probability, broken_share : of placements beside a service: their number, the Brier score of the
-        predicted probability that a limit there breaks in the slot that follows, its mean, and how often one did.
-    slots_over, slots_over_beside_refused : slots in which a service was measured over its limit, and those of them with
-        a pod beside it that Cotide would have refused there for a limit's sake.
+    judged, brier, mean_probability, broken_share : of placements next to a service: their number, the Brier score of
+        the predicted probability that a limit there breaks in the following slot, its mean, and the share of broken
+        limits.
+    slots_over, slots_over_beside_refused : slots with a service measured over its limit, and those of them next to a
+        pod that Cotide would have refused there to protect a limit.
     earlier_pods, earlier_core_seconds, earlier_at_once_millicores : pods that Cotide would have started earlier, or at
-        all; cpu that they asked for, times the time between; and the most of it at one moment.
+        all; their cpu requests, times the time between; and the maximum at one moment.
     waits, waits_as_if : of the same pods.
     unseen : pods that were bound before Cotide looked, so that their wait is the same in both.
-    unsupported : pods with constraints that Cotide alone does not know: they would go through the extender.
+    unsupported : pods with constraints that Cotide alone does not support: they would go through the extender.
     """
 
     seconds: float = 0.0
@@ -81,7 +83,7 @@ class ShadowReport:
 
 @dataclass(slots=True)
 class _Judged:
-    """A placement beside a service, until the slot after it is over."""
+    """A placement next to a service, until the following slot is over."""
 
     at: float
     probability: float
@@ -114,16 +116,16 @@ class ShadowAccount:
         self._pods: dict[str, _Seen] = {}
         self._gone: list[_Seen] = []
         self._refused_on: dict[str, set[str]] = {}
-        """Uids of pods that stand where Cotide would have refused them for a limit's sake, by node."""
+        """Uids of pods on nodes where Cotide would have refused them to protect a limit, by node."""
         self._open: list[_Judged] = []
         self._closed: list[_Judged] = []
         self._slots: dict[tuple[str, int], bool] = {}
-        """(service's pod, slot) that was over its limit: whether such a pod stood beside it."""
+        """(service's pod, slot) over its limit: whether such a pod was on the same node."""
         self._begun: float | None = None
         self._now = 0.0
 
     def take(self, entry: LedgerEntry) -> None:
-        """Take one cycle: what happened, then what was decided on it."""
+        """Take one cycle: its events, then the decisions on them."""
         self._begun = entry.now if self._begun is None else self._begun
         self._now = entry.now
         for event in entry.events:
@@ -137,7 +139,7 @@ class ShadowAccount:
             self._closed.append(self._open.pop(0))
 
     def report(self) -> ShadowReport:
-        """Return what it comes to."""
+        """Return the report."""
         report, everybody = self._report, [*self._gone, *self._pods.values()]
         report.seconds = self._now - (self._now if self._begun is None else self._begun)
         report.unsupported = sum(bool(seen.pod.unsupported) for seen in everybody)
@@ -151,9 +153,9 @@ class ShadowAccount:
         judged = self._closed
         report.judged = len(judged)
         if judged:
-            report.brier = sum((one.probability - one.broken) ** 2 for one in judged) / len(judged)
-            report.mean_probability = sum(one.probability for one in judged) / len(judged)
-            report.broken_share = sum(one.broken for one in judged) / len(judged)
+            report.brier = sum((placement.probability - placement.broken) ** 2 for placement in judged) / len(judged)
+            report.mean_probability = sum(placement.probability for placement in judged) / len(judged)
+            report.broken_share = sum(placement.broken for placement in judged) / len(judged)
         return report
 
     def _event(self, event: Event) -> None:
@@ -180,7 +182,7 @@ class ShadowAccount:
         seen = self._pods.get(pod.uid)
         if seen is None:
             if not pod.ours or (pod.node is not None and not self._is_new(pod)):
-                return  # another's, or there before the shadow fell on it
+                return  # of another scheduler, or older than the shadow's first cycle
             seen = self._pods[pod.uid] = _Seen(pod)
         if pod.node is not None and seen.bound is None:
             seen.bound = max(self._now, pod.created_seconds)
@@ -190,7 +192,7 @@ class ShadowAccount:
         return self._begun is not None and pod.created_seconds >= self._begun
 
     def _place(self, pod: Pod, node: str) -> None:
-        """Ask what the engine's rules say of a placement, before it counts."""
+        """Check a placement by the engine's rules, before it counts."""
         report = self._report
         report.placed += 1
         answer = self._advisor.filter(pod._replace(node=None), [node], self._now)
@@ -244,7 +246,7 @@ class ShadowAccount:
 
 
 def shadow_report(lines: Iterable[bytes], catalogue: ModelCatalogue, *, slot_seconds: float = 300.0) -> ShadowReport:
-    """Return what a ledger of shadow mode says.
+    """Return the report of a ledger of shadow mode.
 
     Raises
     ------
@@ -265,7 +267,7 @@ def shadow_report(lines: Iterable[bytes], catalogue: ModelCatalogue, *, slot_sec
 
 
 def _first(seen: _Seen) -> float:
-    """Return when a pod would have started: whichever of the two came first."""
+    """Return the earlier of a pod's two start times."""
     bound = 0.0 if seen.bound is None else seen.bound
     return bound if seen.decided is None else min(bound, seen.decided)
 

@@ -1,1 +1,1 @@
-"""The state of the cluster as the engine knows it, and the columnar snapshot that one cycle decides on."""
+"""The state of the cluster as the engine knows it, and the columnar snapshot for the decisions of one cycle."""

@@ -1,9 +1,9 @@
-"""Which volumes of which CSI driver are attached to which node: counted as pods come and go, and as nodes tell.
+"""The attached volumes by CSI driver and node, counted from pods and from the status of nodes.
 
-Owned by `pod_matches.PodMatches`, which tells of each pod that is counted on a row or taken off it, and of what hangs
-on a node by its own word; read by `placement.constraints`. Two pods of one node that share a volume attach it once.
-Only what a node limits is told, so that nothing is kept in a cluster without limits. Invariant: the numbers are what a
-recount over all placed pods and nodes gives.
+Owned by `pod_matches.PodMatches`, which reports each pod that is counted on a row or removed from it, and the volumes
+that a node's status lists as attached. `placement.constraints` reads it. Two pods of one node that share a volume
+attach it once. Only volumes of limited drivers are reported, so a cluster without limits keeps nothing here. Invariant:
+the numbers equal a recount over all placed pods and nodes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class AttachedVolumes:
 
     def __init__(self) -> None:
         self._rows: dict[str, dict[str, dict[int, int]]] = {}
-        """Of each driver and volume, the pods by row that use it."""
+        """For each driver and volume, the pods by row that use it."""
         self._hanging: dict[str, dict[int, set[str]]] = {}
-        """Of each driver, the volumes by row that hang there by the node's word."""
+        """For each driver, the volumes by row that the node's status lists."""
         self._used: dict[str, dict[int, int]] = {}
-        """Of each driver, the different volumes by row, of pods and by the node's word."""
+        """For each driver, the number of different volumes by row, from pods and from the status."""
         self._versions: dict[str, int] = {}
 
     def hold(self, attachments: Attachments, row: int, sign: int, clock: int) -> None:
-        """Count a pod's volumes on a row (1), or take them off (-1)."""
+        """Count a pod's volumes on a row (1), or remove them (-1)."""
         for driver, volume in attachments:
             self._versions[driver] = clock
             rows = self._rows.setdefault(driver, {}).setdefault(volume, {})
@@ -46,7 +46,7 @@ class AttachedVolumes:
                 self._use(driver, row, 1 if after else -1)
 
     def hang(self, before: Attachments, now: Attachments, row: int, clock: int) -> None:
-        """Take in what hangs on a row by its node's word, and no longer."""
+        """Replace the volumes that a node's status lists for a row."""
         for sign, changed in ((-1, set(before) - set(now)), (1, set(now) - set(before))):
             for driver, volume in changed:
                 self._versions[driver] = clock
@@ -73,13 +73,13 @@ class AttachedVolumes:
         return self._used.get(driver, _NOWHERE)
 
     def rows_of(self, driver: str, volume: str) -> Mapping[int, int]:
-        """Return the rows whose pods use a volume."""
+        """Return the rows with pods that use a volume."""
         return self._rows.get(driver, {}).get(volume, _NOWHERE)
 
     def is_attached(self, attachments: Attachments) -> bool:
-        """Return whether a placed pod uses one of the volumes: where it is, it costs others nothing."""
+        """Return whether a placed pod uses one of the volumes: another pod on its node attaches it without cost."""
         return any(self.rows_of(driver, volume) for driver, volume in attachments)
 
     def version(self, attachments: Attachments) -> int:
-        """Return a number that rises with every change of what concerns these volumes."""
+        """Return a number that rises with every change to these volumes."""
         return max((self._versions.get(driver, 0) for driver, _ in attachments), default=0)

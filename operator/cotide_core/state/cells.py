@@ -1,9 +1,9 @@
-"""Single cells of the columns in plain numbers: what one pod changes, and what one row is worth.
+"""Single cells of the columns as plain numbers, for changes by one pod and scores of one row.
 
-Made by `node_columns.NodeColumns` of its own arrays, written by `cluster_state`, read by feasibility and scoring. A
-bind touches a dozen cells, and every shape looks at a dozen more: through a memoryview of one column's memory a cell is
-read in less than half of what numpy's ``item`` takes and changed in a third of what indexing takes. Invariant: they are
-the same memory as the arrays, so whoever moves an array must make its cells anew.
+Made by `node_columns.NodeColumns` from its own arrays, written by `cluster_state`, read by feasibility and scoring. A
+bind touches a dozen cells, and every shape looks at a dozen more. Reading a cell through a memoryview of a column takes
+less than half the time of numpy's ``item``; changing it takes a third of the time of indexing. Invariant: cells share
+the memory of the arrays, so code that moves an array must make its cells again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Cells by row; of tables by column first. See `node_columns.NodeColumns` for what each means."""
+    """Cells by row; tables by column first. See `node_columns.NodeColumns` for each meaning."""
 
     allocatable: list[memoryview]
     free: list[memoryview]
@@ -38,7 +38,7 @@ class Cells:
 
     @classmethod
     def of(cls, columns: NodeColumns) -> Cells:
-        """Return the cells of the arrays as they lie now."""
+        """Return the cells of the current arrays."""
         return cls(
             allocatable=_rows(columns.allocatable),
             free=_rows(columns.free),

@@ -1,15 +1,15 @@
 """The state of the cluster as the engine knows it: nodes, pods, promises, and binds in flight.
 
-Owned by `cycle.Scheduler`. `apply` is the only place where an event changes anything; `assume` and `forget` are the
-only changes that a decision makes. A pod's life here::
+Owned by `cycle.Scheduler`. Events change the state only through `apply`; decisions change it only through `assume` and
+`forget`. A pod's life here::
 
     pending --assume--> assumed --PodUpserted with its node--> bound --terminal phase or PodDeleted--> gone
        ^                   |
        +---- forget -------+   BindRefused, or neither confirmed nor refused within the timeout
 
-A pod holds its requests from the assumption until it ends; a terminating pod still holds. Pods of other schedulers
-hold like ours. A pod whose node is not known (yet, or any more) waits as an orphan and is counted when the node comes.
-Invariant: the columns are what a recount over all holding pods would give (tests/core/state/test_cluster_state.py).
+A pod holds its requests from the assumption until it ends; a terminating pod still holds them. Pods of other schedulers
+hold like ours. A pod on an unknown node waits as an orphan and counts when the node comes. Invariant: the columns equal
+a recount over all holding pods (tests/core/state/test_cluster_state.py).
 """
 
 from __future__ import annotations
@@ -69,23 +69,23 @@ DEMANDS_KEPT: Final = 1024
 
 @dataclass(slots=True)
 class PodRecord:
-    """What the state keeps of one pod; read it, never write it, outside this module."""
+    """The state of one pod; other modules only read it."""
 
     pod: Pod
     node: str | None
-    """Where it holds or is assumed to; None while it waits."""
+    """The node where it holds or is assumed to hold; None while it waits."""
     row: int = -1
-    """The row that it is counted on; -1 when it holds nothing or its node is not known."""
+    """The row that it is counted on; -1 if it holds nothing or its node is unknown."""
     assumed_seconds: float | None = None
-    """When the bind was decided, while it is neither confirmed nor refused."""
+    """Time of the bind decision, until the bind is confirmed or refused."""
     requests_per_second: float | None = None
-    """Latest sample of an online pod; None while nobody measured it, which is no rate of 0."""
+    """Latest sample of an online pod; None without a measurement, which differs from a rate of 0."""
     placed: bool = False
     """Whether this engine chose its node."""
     type_column: int = -1
-    """Where its type is counted; -1 while it is not."""
+    """Column that counts its type; -1 while it is not counted."""
     has_counted: bool = False
-    """Whether it held something before: what it used until then is in its namespace's share."""
+    """Whether it held something before: its namespace's share includes its use until then."""
 
 
 class ClusterState:
@@ -95,32 +95,32 @@ class ClusterState:
     ----------
     columns : the arrays; read them through `snapshot.Snapshot`.
     host_load : measured and predicted load of each row.
-    contention : how the cpu of each row is fought for.
+    contention : how pods compete for the cpu of each row.
     rate_forecasts : predicted request rates of online pods.
     estimates : request rates of online pods that are not measured yet.
     namespaces : limits of namespaces, and what their batch and gratis pods hold of them.
-    refusals : nodes that refused a pod lately.
-    matches : how many pods of which node selectors match, and whom placed pods keep off.
-    images : which images are on which nodes.
+    refusals : nodes that recently refused a pod.
+    matches : numbers of matching pods by node and selector, and the terms of placed pods that refuse others.
+    images : the images on each node.
     budgets : disruption budgets.
     relieved : rows that may take more than before since the reader last emptied the set.
-    eased : rows on which an online service's rate fell since then.
+    eased : rows with a falling rate of an online service since then.
     """
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything: a new engine follows, and whoever reads this state goes on reading it."""
+        """Forget everything: a new engine follows, and readers of this state continue to read it."""
         self.columns = NodeColumns()
         self.host_load = HostLoad(self.columns)
         self.contention = Contention(self.columns)
         self.rate_forecasts = RateForecasts()
         self.estimates = RateEstimates()
         self._unmeasured: dict[str, PodRecord] = {}
-        """Promised online pods on rows whose rate is estimated."""
+        """Promised online pods on rows with an estimated rate."""
         self._measured_millicores = 0
-        """What those ask for whose rate is measured."""
+        """The requests of those with a measured rate."""
         self._has_new_rates = False
         self.namespaces = NamespaceUse()
         self.refusals = NodeRefusals()
@@ -137,7 +137,7 @@ class ClusterState:
         self._of_workload: dict[str, dict[str, PodRecord]] = {}
         self._demands: Remembered[tuple[tuple[str, int], ...], Demand] = Remembered(DEMANDS_KEPT)
         self._askers: dict[str, dict[str, PodRecord]] = {}
-        """By resource the pods that ask for it, by key; but for resources that always have a column."""
+        """By resource the pods that request it, by key; except resources that always have a column."""
 
     def pod(self, key: str) -> Pod | None:
         """Return a pod as last reported, by ``namespace/name``."""
@@ -145,7 +145,7 @@ class ClusterState:
         return None if record is None else record.pod
 
     def record(self, key: str) -> PodRecord | None:
-        """Return what is kept of a pod, its assumed node included."""
+        """Return the state of a pod, its assumed node included."""
         return self._pods.get(key)
 
     def records(self) -> list[PodRecord]:
@@ -165,7 +165,7 @@ class ClusterState:
         return list(self._assumed.values())
 
     def oldest_assumption(self) -> float | None:
-        """Return when the oldest bind in flight was decided; None when there is none."""
+        """Return when the oldest bind in flight was decided; None for no bind in flight."""
         return next((record.assumed_seconds for record in self._assumed.values()), None)
 
     def node(self, name: str) -> Node | None:
@@ -185,7 +185,7 @@ class ClusterState:
         return [(record.pod, record.row) for record in self._pods.values() if record.row >= 0]
 
     def workload_rows(self, key: str) -> dict[int, int]:
-        """Return the rows that run online pods of a Workload, with how many."""
+        """Return the rows that run online pods of a Workload, with their numbers."""
         rows: dict[int, int] = {}
         for record in self._of_workload.get(key, {}).values():
             if record.row >= 0 and record.pod.workload_class is WorkloadClass.ONLINE:
@@ -195,8 +195,8 @@ class ClusterState:
     def expected_rate(self, workload: str | None) -> float | None:
         """Return the requests per second to expect of one more pod of a Workload.
 
-        It is the highest latest sample among its pods: a new replica takes its share, never more than what the
-        busiest has now. None when nothing was measured.
+        It is the highest latest sample among its pods: a new replica takes its share, at most the load of the busiest.
+        None without measurements.
         """
         if workload is None:
             return None
@@ -204,7 +204,7 @@ class ClusterState:
         return max((rate for rate in rates if rate is not None), default=None)
 
     def demand(self, requests: tuple[tuple[str, int], ...]) -> Demand:
-        """Return what requests take from the columns, the pod itself counted as one of ``pods``."""
+        """Return the amounts that requests take from the columns, with the pod itself counted as one of ``pods``."""
         found = self._demands.get(requests)
         if found is None:
             wanted = [(resource, amount) for resource, amount in requests if amount > 0 and resource != PODS]
@@ -212,7 +212,7 @@ class ClusterState:
             known = [(name, amount) for name, amount in [*wanted, (PODS, 1)] if name in columns]
             missing, before = "", len(known)
             if len(known) <= len(wanted):
-                # What no node offers has no column: any pod may name it.
+                # A resource that no node offers has no column, since any pod may name one.
                 index, missing = next((i, name) for i, (name, _) in enumerate(wanted) if name not in columns)
                 before = index
             millicores = sum(amount for resource, amount in wanted if resource in (CPU, RECLAIMED_CPU))
@@ -230,7 +230,7 @@ class ClusterState:
         return found
 
     def apply(self, event: Event) -> None:
-        """Change the state by what happened; events about the past of a pod (another uid) change nothing."""
+        """Change the state by events; events about the past of a pod (another uid) change nothing."""
         match event:
             case PodUpserted(pod):
                 self._upsert_pod(pod)
@@ -258,7 +258,7 @@ class ClusterState:
                 self._apply_rest(event)
 
     def assume(self, key: str, node: str, now: float) -> None:
-        """Count a pending pod on a node from now on: its bind was just decided."""
+        """Count a pending pod on a node from now on, because its bind was just decided."""
         record = self._pods[key]
         record.node = node
         record.assumed_seconds = now
@@ -269,14 +269,14 @@ class ClusterState:
         self._hold(record)
 
     def reopen(self, now: float) -> bool:
-        """Let pods try the nodes again whose back-off is over; whether there are any."""
+        """Let pods try the nodes with an expired back-off again; returns whether there are any."""
         opened = self.refusals.advance(now) if self.refusals.by_node else []
         for node in opened:
             self._reopen(node)
         return bool(opened)
 
     def forget(self, key: str) -> bool:
-        """Take an assumed pod off its node again; False when it was not assumed."""
+        """Remove an assumed pod from its node; False if it was not assumed."""
         record = self._assumed.pop(key, None)
         if record is None:
             return False
@@ -288,9 +288,9 @@ class ClusterState:
         return True
 
     def retract(self, key: str) -> None:
-        """Take an assumed pod off its node in the cycle that assumed it: the state is as before, and nobody is woken.
+        """Remove an assumed pod from its node in the cycle that assumed it: the state is as before, and no pod wakes.
 
-        What was looked at in between must be looked at again, so the row counts as one with more room.
+        Readers of the row must read it again, so the row counts as one with more room.
         """
         record = self._assumed.pop(key)
         relieved, eased, row = set(self.relieved), set(self.namespaces.eased), record.row
@@ -303,7 +303,9 @@ class ClusterState:
         self.namespaces.eased.intersection_update(eased)
 
     def _assume(self, event: PodAssumed) -> None:
-        """Count a waiting pod where another scheduler is about to bind it; a later word replaces an earlier one."""
+        """Count a waiting pod on the node where another scheduler is about to bind it; a later event replaces an
+        earlier one.
+        """
         record = self._pods.get(event.key)
         if record is None or record.pod.uid != event.uid or record.pod.phase in _TERMINAL:
             return
@@ -324,11 +326,11 @@ class ClusterState:
             self.columns.touch(row, relief=False)
 
     def backoffs(self, now: float) -> list[NodeBackoffRestored]:
-        """Return what is known of nodes that refused pods, for an engine that follows this one."""
+        """Return the known back-offs of nodes that refused pods, for an engine that follows this one."""
         return self.refusals.backoffs(list(self.columns.resources), now) if self.refusals.by_node else []
 
     def _restore(self, event: NodeBackoffRestored) -> None:
-        """Take over a back-off; one that a pod tried which runs meanwhile is over."""
+        """Restore a back-off; one is over if its trial pod runs meanwhile."""
         row = self.columns.row_of.get(event.node)
         if row is None:
             return
@@ -337,7 +339,7 @@ class ClusterState:
         if trying and tried is not None and tried.pod.phase is not PodPhase.PENDING:
             return
         amounts = self.demand(event.requests).amounts
-        # The event does not tell whether that pod selected nodes: it matters of the others alone.
+        # The event does not show whether that pod had a node selector: this only matters to other pods.
         asked = Asked(self._names(amounts), amounts, selects=False)
         if self.refusals.restore(event, asked, event.trying if trying else None):
             self.columns.touch(row, relief=False)
@@ -376,7 +378,7 @@ class ClusterState:
             record.assumed_seconds = None
             del self._assumed[pod.key]
         if node == record.node and not ended and _footprint(before) == _footprint(pod):
-            # Nothing that is counted changed: the common case, a confirmation or a status.
+            # No counted value changed: the common case, a confirmation or a status.
             record.pod = pod
             if (self.matches.active or _concerns_others(pod)) and record.row >= 0:
                 self._match_anew(before, pod, record.row)
@@ -402,7 +404,7 @@ class ClusterState:
             self._hold(record)
 
     def _match_anew(self, before: Pod, pod: Pod, row: int) -> None:
-        """Count a placed pod anew whose labels changed, or that is on its way out."""
+        """Count a placed pod again after its labels changed or its deletion began."""
         same = before.labels == pod.labels and before.terminating is pod.terminating
         volumes = before.sole_claims == pod.sole_claims and before.attachments == pod.attachments
         if not same or not volumes or _terms(before) != _terms(pod):
@@ -423,7 +425,7 @@ class ClusterState:
         if before == node:
             return
         if before is not None and before.images != node.images and replace(before, images=node.images) == node:
-            # An image more or less lets nobody in that was refused.
+            # An image more or less admits no pod that was refused.
             row = self.columns.row_of[node.name]
             self.images.change(row, before.images, node.images)
             self.columns.nodes[row] = node
@@ -442,20 +444,20 @@ class ClusterState:
             self._hold(record)
 
     def make_columns(self, requests: tuple[tuple[str, int], ...]) -> None:
-        """Give a column to each resource of a pod that is in no event yet, where a node offers it."""
+        """Give a column to each resource of a pod that is in no event yet, if a node offers it."""
         for name, amount in requests:
             if amount > 0 and name not in self.columns.resources and self.columns.is_offered(name):
                 self._make_column(name)
 
     def _ask(self, record: PodRecord) -> None:
-        """Note which resources a pod asks for, and give those a column that nodes offer."""
+        """Record the resources that a pod requests, and give columns to those that nodes offer."""
         for name, amount in record.pod.requests:
             if amount > 0 and name not in ALWAYS:
                 self._askers.setdefault(name, {})[record.pod.key] = record
         self.make_columns(record.pod.requests)
 
     def _exchange(self, record: PodRecord, pod: Pod) -> None:
-        """Put another state of a pod in place, which may ask for other resources."""
+        """Replace the state of a pod, which may request other resources."""
         asks_for_others = record.pod.requests != pod.requests
         if asks_for_others:
             self._ask_no_more(record)
@@ -472,7 +474,7 @@ class ClusterState:
                     del self._askers[name]
 
     def _make_column(self, name: str) -> None:
-        """Give a resource a column, less what placed pods hold of it already."""
+        """Give a resource a column, less the amounts that placed pods hold already."""
         columns = self.columns
         if not columns.make_column(name, self._askers.__contains__):
             return
@@ -521,7 +523,7 @@ class ClusterState:
         record = self._pods.get(key)
         if record is None or record.requests_per_second == rate:
             return
-        # A first measurement may lower the risk, too: what nobody measured lies outside what models learned.
+        # A first measurement may also lower the risk: models do not cover unmeasured values.
         fell = record.requests_per_second is None or rate < record.requests_per_second
         record.requests_per_second = rate
         if record.row < 0:
@@ -539,7 +541,7 @@ class ClusterState:
                     self.eased.add(record.row)
 
     def estimate_rates(self) -> None:
-        """Estimate the rates of unmeasured pods by those that are measured, where these changed enough."""
+        """Estimate the rates of unmeasured pods from the measured ones, if these changed enough."""
         if not self._has_new_rates:
             return
         self._has_new_rates = False
@@ -563,7 +565,7 @@ class ClusterState:
         self._follow_rates(self.rate_forecasts.expire(now))
 
     def _follow_rates(self, keys: Iterable[str]) -> None:
-        """Write down what is forecast of these pods by now."""
+        """Record the current forecasts of these pods."""
         for key in keys:
             record = self._pods.get(key)
             if record is None or record.row < 0:
@@ -617,7 +619,7 @@ class ClusterState:
                 self.namespaces.usage.weights[namespace] = weight
 
     def _held_in(self, namespace: str) -> list[Demand]:
-        """Return what the batch and gratis pods of a namespace hold."""
+        """Return the amounts that the batch and gratis pods of a namespace hold."""
         return [
             self.demand(record.pod.requests)
             for record in self._pods.values()
@@ -675,7 +677,7 @@ class ClusterState:
         pod, row = record.pod, record.row
         demand = self.demand(pod.requests)
         columns = self.columns
-        # Before the cells are asked for: a type that is new moves the arrays. Taken off where it was put: in the
+        # Before the cells are read, since a new type moves the arrays. The removal uses the recorded column: in the
         # meantime another column may have become the type's.
         batch = pod.workload_class is not WorkloadClass.ONLINE
         if batch and sign > 0:
@@ -735,7 +737,7 @@ class ClusterState:
 
 
 def _terms(pod: Pod) -> tuple[object, ...]:
-    """What a placed pod says of those that come."""
+    """The terms of a placed pod about pods that come."""
     rules = pod.rules
     return () if rules is None else (rules.anti_affinity, rules.affinity, rules.pod_preferences)
 
@@ -745,7 +747,9 @@ def _concerns_others(pod: Pod) -> bool:
 
 
 def _displaceable(pod: Pod) -> tuple[int, bool, float | None, float | None]:
-    """Return what decides when which pods may displace a placed one; its start counts only where a protection ends."""
+    """Return the fields that decide when which pods may displace a placed one; its start counts only where a protection
+    ends.
+    """
     began = None if pod.protected_seconds is None else pod.started_seconds
     return pod.priority, pod.do_not_disrupt, pod.protected_seconds, began
 

@@ -1,8 +1,8 @@
-"""How the cpu of each node is fought for, as an agent on it measured.
+"""How pods compete for the cpu of each node, as measured by an agent on it.
 
-Written by `state.ClusterState` from `NodeContended`; read by the monitor (`overload_monitor`), which relieves a node
-whose services wait, and by the sample collector, which learns from no latency that a service's own limit made.
-Invariant: what is missing, out of date or can't be says that nobody waits and nobody is held back.
+Written by `state.ClusterState` from `NodeContended`. The monitor (`overload_monitor`) reads it to relieve a node with
+waiting services. The sample collector reads it to exclude latencies that a service's own limit caused. Invariant:
+missing, outdated or impossible values count as no waiting and no throttling.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotide_core.state.node_columns import NodeColumns
 
 
 class Contention:
-    """The latest of each row of the columns."""
+    """The latest report of each row of the columns."""
 
     def __init__(self, columns: NodeColumns) -> None:
         self._columns = columns
@@ -25,7 +25,7 @@ class Contention:
         """By row; most nodes have no agent."""
 
     def apply(self, event: NodeContended) -> None:
-        """Take in what is told of a known node; what can't be, or is older than the last, changes nothing."""
+        """Record a report about a known node; an impossible or outdated report changes nothing."""
         row = self._columns.row_of.get(event.node)
         share = event.waiting_share
         if row is None or not math.isfinite(event.at_seconds):
@@ -37,11 +37,11 @@ class Contention:
             self._latest[row] = event
 
     def forget(self, row: int) -> None:
-        """Drop what is known of a row: another node may get it."""
+        """Drop the report of a row: another node may get the row."""
         self._latest.pop(row, None)
 
     def waiting(self, now: float, stale_seconds: float) -> Floats:
-        """Return (N,) the share of its time for which the service waits for a cpu that waits most; 0 where unknown."""
+        """Return (N,) the highest share of its time that a service of the node waits for a cpu; 0 where unknown."""
         shares = np.zeros(self._columns.size)
         for row, event in self._latest.items():
             if event.waiting_share is not None and _is_fresh(event, now, stale_seconds):
@@ -49,7 +49,7 @@ class Contention:
         return shares
 
     def throttled(self, row: int, now: float, stale_seconds: float) -> bool:
-        """Return whether a service on a row was held back by its own limit."""
+        """Return whether a service on a row was throttled by its own limit."""
         event = self._latest.get(row)
         return event is not None and event.throttled and _is_fresh(event, now, stale_seconds)
 

@@ -1,11 +1,11 @@
-"""What namespaces used over time: the dominant share of each, decaying, by weight.
+"""The past use of namespaces: the dominant share of each, decaying, by weight.
 
-Owned by `namespace_use.NamespaceUse`, which tells of every batch and gratis pod that begins or ends to hold; read by
-`queueing.active_pods`. Of each namespace an average of what it held is kept whose past fades with a half-life h: ``E(t)
-= integral of held(s) ln2/h 2^(-(t-s)/h) ds``. It is compared by the average that it will have come to one half-life
-from now if it goes on holding what it holds, ``(E + held) / 2``, so that a start counts at once and the past is not
-forgotten: of cpu and memory the larger share of all nodes (dominant resource fairness, Ghodsi et al. 2011), by its
-weight. Invariant: ``held`` is the sum over its holding batch and gratis pods. Pure; time comes with `advance`.
+Owned by `namespace_use.NamespaceUse`, which reports every batch and gratis pod that begins or ends to hold; read by
+`queueing.active_pods`. Each namespace has an average of its held amounts that decays with a half-life h: ``E(t) =
+integral of held(s) ln2/h 2^(-(t-s)/h) ds``. The comparison uses the average one half-life from now if the held amounts
+stay, ``(E + held) / 2``. A start therefore counts at once, and the past still counts. Of cpu and memory the larger
+share of all nodes counts (dominant resource fairness, Ghodsi et al. 2011), by weight. Invariant: ``held`` is the sum
+over its holding batch and gratis pods. Pure; time comes with `advance`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 NEGLIGIBLE: Final = 1e-6
-"""A share below which a namespace that holds nothing is forgotten: a hundredth of a core of 10,000. Chosen."""
+"""A namespace that holds nothing is forgotten below this share: a hundredth of a core of 10,000. Chosen."""
 
 
 @dataclass(slots=True)
 class _Use:
     held: list[float]
-    """Millicores and bytes; so is the average."""
+    """Held millicores and bytes; the average likewise."""
     average: list[float]
 
 
@@ -33,7 +33,7 @@ class FairUsage:
 
     Attributes
     ----------
-    weights : of the namespaces whose weight is not 1.
+    weights : of the namespaces with a weight other than 1.
     """
 
     def __init__(self, half_life_seconds: float) -> None:
@@ -47,7 +47,7 @@ class FairUsage:
         return len(self._uses)
 
     def advance(self, now: float, capacity: tuple[float, float]) -> None:
-        """Let time pass up to now; later `hold` and `share` mean this moment.
+        """Advance the time to ``now``; later `hold` and `share` mean this moment.
 
         Parameters
         ----------
@@ -66,11 +66,11 @@ class FairUsage:
                 del self._uses[name]
 
     def hold(self, name: str, millicores: int, memory_bytes: int, started_seconds: float | None = None) -> None:
-        """Count what a pod begins to hold, or with negative amounts ends to.
+        """Count the amounts that a pod begins to hold, or with negative amounts ends to hold.
 
         Parameters
         ----------
-        started_seconds : when it did, where that was before now: a new engine learns so what runs already.
+        started_seconds : when it began, if that was before now: a new engine learns in this way about running pods.
         """
         use = self._uses.setdefault(name, _Use([0.0, 0.0], [0.0, 0.0]))
         past = 0.0
@@ -81,7 +81,7 @@ class FairUsage:
             use.average[index] += past * amount
 
     def share(self, name: str) -> float:
-        """Return the share that decides, by weight; the namespace with the smallest is next."""
+        """Return the weighted share that decides; the namespace with the smallest is next."""
         use = self._uses.get(name)
         if use is None:
             return 0.0

@@ -1,15 +1,15 @@
-"""What the online pods of each node use, and what a node will bear in the next slot, as far as it can be believed.
+"""The use of each node by its online pods, and the credible forecast of the next slot.
 
-Written by `state.ClusterState` from `NodeUsageSampled` and `NodeForecasted`; read by the policy `hierarchical`
+Written by `state.ClusterState` from `NodeUsageSampled` and `NodeForecasted`. Read by the policy `hierarchical`
 (`slack_scheduler`) and the monitor (`overload_monitor`). Forecasts come from the driver's host-load forecaster, once a
 slot.
 
-What is missing, out of date, negative, not finite or more than a machine can do is as good as never said, and the node
-falls back to allocatable - requests. Invariants: no peak is negative, none is above what is physically there, and no
-doubtful value ever makes a node look emptier than its requests do.
+Values that are missing, outdated, negative, infinite or beyond the machine count as absent. The node then falls back to
+allocatable - requests. Invariants: a peak is between 0 and the physical amount. A doubtful value never makes a node
+look emptier than its requests do.
 
-`slack` is the one formula of what batch and gratis pods together may use: placements (`slack_scheduler`) and what is
-published on the nodes (`offered`) both come from it.
+`slack` is the one formula for the amount that batch and gratis pods together may use. Placements (`slack_scheduler`)
+and the amounts that nodes publish (`offered`) both use it.
 """
 
 from __future__ import annotations
@@ -25,30 +25,32 @@ from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, NodeColumns
 
 IMPOSSIBLE: Final = 1.5
-"""A measurement above so many times the allocatable amount is a fault of the meter (chosen: what the system reserves is
-used too, and is not allocatable)."""
+"""A measurement above this multiple of the allocatable amount is a fault of the meter. Chosen: the system's reserve is
+used too, and is not allocatable.
+"""
 ONLINE_RANK: Final = 2
 MAX_HORIZONS: Final = 4
-"""Longer horizons than the slot that are read of a forecast (chosen: each doubles or more, up to a day of slots)."""
+"""Forecast horizons that are read, each longer than the slot (chosen: each doubles or more, up to a day of slots)."""
 
 
 def slack(physical: Floats, peak: Floats, believed: Booleans, capacity_share: float) -> Floats:
-    """Return (2, N) what batch and gratis pods together may use; below 0 where online pods need more than is there.
+    """Return (2, N) the amounts that batch and gratis pods together may use; below 0 if online pods need more than
+    exists.
 
-    Where a forecast is believed, ``capacity_share`` x allocatable - its peak; elsewhere allocatable - requests: a
-    request is a promise that has its margin already.
+    With a credible forecast it is ``capacity_share`` x allocatable - its peak, otherwise allocatable - requests. A
+    request is a promise that includes its margin.
 
     Parameters
     ----------
     physical : (2, N) allocatable millicores and bytes.
-    peak : (2, N) peak of the online pods, as `HostLoad.online_peak` gives it; (N,) ``believed`` beside it.
+    peak : (2, N) peak of the online pods, as `HostLoad.online_peak` returns it; (N,) ``believed`` comes with it.
     """
     usable: Floats = np.where(believed, capacity_share, 1.0) * physical
     return usable - peak
 
 
 def offered(physical: Floats, peak: Floats, believed: Booleans, capacity_share: float) -> NDArray[np.int64]:
-    """Return (2, N) whole millicores and bytes that may be published: `slack`, never below 0 nor above physical."""
+    """Return (2, N) whole millicores and bytes that may be published: `slack`, limited to 0 and the physical amount."""
     bounded = np.clip(slack(physical, peak, believed, capacity_share), 0.0, physical)
     return np.floor(bounded).astype(np.int64)
 
@@ -63,16 +65,16 @@ class HostLoad:
         self._online = np.full((2, 0), np.nan)
         self._batch = np.full((2, 0), np.nan)
         self._batch_then = np.zeros((2, 0))
-        """What batch and gratis pods held when the forecast came."""
+        """Amounts that batch and gratis pods held when the forecast came."""
         self._asked_then = np.zeros((2, 0))
-        """What online pods asked for then."""
+        """Requests of online pods at that time."""
         self._until = np.full(0, -np.inf)
         self._ahead = np.zeros((MAX_HORIZONS, 2, 0))
         """Peaks over longer horizons than the slot, the nearest first."""
         self._ahead_until = np.full((MAX_HORIZONS, 0), -np.inf)
 
     def apply(self, event: NodeUsageSampled | NodeForecasted) -> None:
-        """Take in what is told of a known node; another node's is dropped."""
+        """Record a report about a known node; drop reports about others."""
         row = self._columns.row_of.get(event.node)
         if row is None:
             return
@@ -83,7 +85,7 @@ class HostLoad:
             self._forecast(row, event)
 
     def _sample(self, row: int, event: NodeUsageSampled) -> None:
-        """One that can't be, or is older than the last, changes nothing."""
+        """Ignores impossible samples and those older than the last."""
         values = (event.online_millicores, event.online_memory_bytes)
         usable = self._possible(row, values) and math.isfinite(event.at_seconds)
         if usable and event.at_seconds >= self._used_at[row]:
@@ -91,14 +93,14 @@ class HostLoad:
             self._used_at[row] = event.at_seconds
 
     def _forecast(self, row: int, event: NodeForecasted) -> None:
-        """One that can't be ends the one before it."""
+        """An impossible forecast ends the previous one."""
         online = (event.online_millicores, event.online_memory_bytes)
         batch = (event.batch_millicores, event.batch_memory_bytes)
         if not all(math.isfinite(value) and value >= 0 for value in (*online, *batch)):
             self._until[row] = -np.inf
             return
         held = self._columns.cells().held
-        for resource in range(2):  # cell by cell: a call for each node is not worth an array of two
+        for resource in range(2):  # cell by cell: a numpy call for each node is slower than two cells
             self._online[resource, row] = online[resource]
             self._batch[resource, row] = batch[resource]
             self._batch_then[resource, row] = held[0][resource][row] + held[1][resource][row]
@@ -111,7 +113,7 @@ class HostLoad:
                 self._ahead_until[horizon, row] = peak.until_seconds
 
     def forget(self, row: int) -> None:
-        """Drop what is known of a row: another node may get it."""
+        """Drop the reports of a row: another node may get the row."""
         if row < len(self._until):
             self._used_at[row] = self._until[row] = -np.inf
 
@@ -123,14 +125,16 @@ class HostLoad:
         return np.where(fresh, self._used[:, :size], 0.0), fresh
 
     def online_peak(self, now: float, stale_seconds: float) -> tuple[Floats, Booleans]:
-        """Return (2, N) peaks of the online pods' use, and (N,) whether a forecast stands behind each.
+        """Return (2, N) peaks of the online pods' use, and (N,) whether a forecast supports each.
 
-        With a forecast in force beside fresh measurements it is max(forecast, latest measurement), which is the
-        last-state correction within the slot (Jiang et al., section IV), and what online pods that came since ask for:
-        of them the forecast knows nothing. Else it is what online pods ask for, or more where more was measured. Once
-        measurements stop, what was last known stays a lower bound while online pods are there: a feed that falls silent
-        is no reason to think that they need less than before. Of a node without any it says nothing: what was measured
-        has left, and the silence may last for ever.
+        With a current forecast and fresh measurements the peak is max(forecast, latest measurement). This is the
+        last-state correction within the slot (Jiang et al., section IV). The requests of online pods that came since
+        are added, because the forecast does not include them. Otherwise the peak is the requests of the online pods, or
+        the measured use if that is higher.
+
+        After measurements stop, the last known value stays a lower bound while online pods run. Silence is no evidence
+        of a lower need. The bound ends when a node has no online pods: the measured load has left, and the silence may
+        last for ever.
         """
         used, fresh = self.used(now, stale_seconds)
         believed = fresh & self.in_force(now)
@@ -139,14 +143,16 @@ class HostLoad:
         return np.minimum(peak, self.physical()), believed
 
     def peak_until(self, end: float, now: float, stale_seconds: float) -> tuple[Floats, Booleans]:
-        """Return the same as `online_peak`, with the highest up to ``end`` where longer horizons are forecast: of the
-        nearest that reaches so far, or of the longest."""
+        """Return `online_peak` with the highest peak up to ``end``, if longer horizons are forecast. Uses the nearest
+        horizon that reaches so far, or the longest.
+        """
         peak, believed = self.online_peak(now, stale_seconds)
         return self.further_peak(peak, believed, end, now), believed
 
     def further_peak(self, peak: Floats, believed: Booleans, end: float, now: float) -> Floats:
-        """Return (2, N) the highest peak up to ``end``, from what `online_peak` gives; the same array where no longer
-        horizon says more."""
+        """Return (2, N) the highest peak up to ``end``, from the result of `online_peak`. The array is the same if no
+        longer horizon raises it.
+        """
         size = self._columns.size
         until = self._ahead_until[:, :size]
         open_rows = believed & (self._until[:size] < end)
@@ -163,13 +169,14 @@ class HostLoad:
         return peak
 
     def _foreseen(self) -> Floats:
-        """Return (2, N) the forecast and what came since; nan without one."""
+        """Return (2, N) the forecast plus the later requests; nan without a forecast."""
         size = self._columns.size
         return self._online[:, :size] + np.maximum(0.0, self.asked() - self._asked_then[:, :size])
 
     def _last_known(self) -> Floats:
-        """Return (2, N) the last measurement, or the forecast that was in force beside it if that is higher; 0 where no
-        online pod is."""
+        """Return (2, N) the last measurement, or the forecast in force at that time if it is higher; 0 without online
+        pods.
+        """
         size = self._columns.size
         used_at = self._used_at[:size]
         known = np.isfinite(used_at) & (self._columns.online_counts[:size] > 0)
@@ -178,19 +185,20 @@ class HostLoad:
         return np.maximum(used, np.where(forecast, self._foreseen(), 0.0))
 
     def in_force(self, now: float) -> Booleans:
-        """Return (N,) whether a forecast was told whose slot is not over; whether it is believed is another matter."""
+        """Return (N,) whether the slot of a received forecast is not over, credible or not."""
         self._grow()
         return self._until[: self._columns.size] >= now
 
     def asked(self) -> Floats:
-        """Return (2, N) what online pods ask for."""
+        """Return (2, N) the requests of the online pods."""
         amounts: Floats = self._columns.held[ONLINE_RANK, :, : self._columns.size].astype(np.float64)
         return amounts
 
     def batch_load(self, now: float) -> Floats:
-        """Return (2, N) what batch and gratis pods will hold at most: never less than they hold now.
+        """Return (2, N) the upper bound of the amounts that batch and gratis pods will hold: at least the present ones.
 
-        A placement or an end since the forecast moves it by as much (the feedback of Jiang et al., section IV.B).
+        A placement or an end since the forecast changes it by the same amount (the feedback of Jiang et al., section
+        IV.B).
         """
         self._grow()
         size = self._columns.size

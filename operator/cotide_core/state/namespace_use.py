@@ -1,9 +1,9 @@
-"""Limits that administrators set on namespaces, and what batch and gratis pods hold of them.
+"""Limits that administrators set on namespaces, and the amounts that batch and gratis pods hold of them.
 
 Owned by `cluster_state.ClusterState`, which counts every pod that begins or ends to hold; read by
-`queueing.capped_pods`. The limits are annotations of the Namespace object: a tenant that may write pods and Jobs in
-its namespace may not write the namespace. Only namespaces with a limit are counted, so that the others cost nothing.
-Invariant: what is counted of a namespace is the sum over its holding batch and gratis pods.
+`queueing.capped_pods`. The limits are annotations of the Namespace object: a tenant that may write pods and Jobs in its
+namespace may not write the namespace. Only namespaces with a limit are counted, so that the others cost nothing.
+Invariant: the count of a namespace is the sum over its holding batch and gratis pods.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Demand:
     missing: str = ""
     """The first resource that no node offers."""
     before: int = 0
-    """How many of the amounts come before it; all, where there is none."""
+    """How many of the amounts come before it; all, if there is none."""
 
 
 def namespace_of(pod: Pod) -> str:
@@ -45,19 +45,19 @@ def namespace_of(pod: Pod) -> str:
 
 
 def has_limits(namespace: Namespace) -> bool:
-    """Whether an administrator limits what a namespace may hold or queue."""
+    """Whether an administrator limits the amounts that a namespace may hold or queue."""
     limits = (namespace.batch_millicores, namespace.batch_memory_bytes, namespace.queued_pods)
     return any(limit is not None for limit in limits)
 
 
 class NamespaceUse:
-    """Limits and what is held of them, by namespace.
+    """Limits and held amounts, by namespace.
 
     Attributes
     ----------
     limits : of the namespaces that have any.
-    eased : namespaces of which less is held, or whose limits changed, since the reader last emptied the set.
-    usage : what all namespaces used over time; None where no order asks for it.
+    eased : namespaces with smaller holdings or changed limits since the reader last emptied the set.
+    usage : the past use of all namespaces; None if no order needs it.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class NamespaceUse:
         return self._held.get(name, (0, 0))
 
     def put(self, namespace: Namespace, holding: Iterable[Demand]) -> None:
-        """Take up the limits of a namespace whose pods hold these demands."""
+        """Set the limits of a namespace, with the demands of its pods."""
         demands = list(holding)
         self.limits[namespace.name] = namespace
         self._held[namespace.name] = (
@@ -87,11 +87,11 @@ class NamespaceUse:
         self.eased.discard(name)
 
     def count(self, pod: Pod, demand: Demand, sign: int, started_seconds: float | None) -> None:
-        """Add (+1) or take off (-1) what a batch or gratis pod holds.
+        """Add (+1) or remove (-1) the demand of a batch or gratis pod.
 
         Parameters
         ----------
-        started_seconds : since when it held that without being counted; None for nothing of the past.
+        started_seconds : since when it held the demand without being counted; None for no past use.
         """
         if self.usage is not None:
             self.usage.hold(namespace_of(pod), sign * demand.millicores, sign * demand.memory_bytes, started_seconds)

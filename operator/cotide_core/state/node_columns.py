@@ -1,11 +1,11 @@
 """The columns of the cluster: one row per node, numpy arrays over rows.
 
-Written only by `state.ClusterState`; everybody else reads them through a `snapshot.Snapshot`. Rows of deleted nodes
-go to a free list and are taken again, lowest first, so that the same events always give the same rows. A resource has
-a column while a node offers it and a pod asks for it, and the first `RESOURCES_KEPT` have one without a pod: a node's
-names alone take no more room. A job type has one once a pod of it waits or runs. What is offered or asked for no more
-gives its column to the next. All amounts are int64 in the units of `units`.
-Invariant: ``free[c, row] = allocatable[c, row] - reserved[c, row] - sum of what the pods counted on the row ask of c``.
+Written only by `state.ClusterState`; all other modules read them through a `snapshot.Snapshot`. Rows of deleted nodes
+go to a free list and are used again, lowest first, so that the same events always give the same rows. A resource has a
+column while a node offers it and a pod requests it. The first `RESOURCES_KEPT` have one without a pod, so a node's
+names alone take no more room. A job type has a column once a pod of it waits or runs. A resource that is no longer
+offered or requested gives its column to the next. All amounts are int64 in the units of `units`. Invariant: ``free[c,
+row] = allocatable[c, row] - reserved[c, row] - sum of the requests of the pods on the row for c``.
 """
 
 from __future__ import annotations
@@ -24,54 +24,60 @@ from cotide_core.state.cells import Cells
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 FIRST_CAPACITY: Final = 64
-"""Rows that a new table has room for (chosen; it doubles when full)."""
+"""Initial number of rows of a new table (chosen; it doubles when full)."""
 FIRST_COLUMNS: Final = 8
-"""Columns of resources that a new table has room for (chosen; it doubles when full)."""
+"""Initial number of resource columns of a new table (chosen; it doubles when full)."""
 ALWAYS: Final = (CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY)
-"""Resources that have a column for ever, so that scoring finds cpu at 0, memory at 1 and pods at 2, and what pods hold
-of reclaimed capacity is known before it is published."""
+"""Resources with a permanent column. Scoring therefore finds cpu at 0, memory at 1 and pods at 2, and the held
+reclaimed capacity is known before its publication.
+"""
 RESOURCES_KEPT: Final = 32
-"""Columns up to which a resource that no node offers, or no pod asks for, keeps its own: it mostly comes back
-(chosen)."""
+"""Up to this number of columns, a resource keeps its own when no node offers it or no pod requests it: it usually
+returns (chosen).
+"""
 MAX_RESOURCES: Final = 128
-"""Columns of resources that a table of any length has room for (chosen: 17 MB at 8,192 rows)."""
+"""Resource columns that a table of any length may have (chosen: 17 MB at 8,192 rows)."""
 RESOURCE_CELLS: Final = 2**19
-"""Cells up to which a short table has more columns: 1,024 at 512 rows. A resource beyond both bounds has no column, and
-its pods wait (chosen: upstream's own workload has 400 names, one on each node; 4 MB in each of three tables)."""
+"""Cells that a short table may use for more columns: 1,024 columns at 512 rows. A resource beyond both bounds has no
+column, and its pods wait. Chosen: upstream's own workload has 400 names, one on each node; 4 MB in each of three
+tables.
+"""
 MAX_TYPES: Final = 256
-"""Job types that have a column of their own at once; further ones share that of pods without a type, which forecasts
-take for the worst that they know (chosen: 33 MB at 5,000 nodes)."""
+"""Job types with their own column at the same time. Further types share the column of pods without a type; forecasts
+assume the worst known type for them (chosen: 33 MB at 5,000 nodes).
+"""
 CPU_COLUMN: Final = 0
 MEMORY_COLUMN: Final = 1
 PODS_COLUMN: Final = 2
 RATE_HORIZONS: Final = 5
 """Horizons of forecast rates that are kept (chosen: each doubles or more, up to hours)."""
 UNMEASURED_RATE: Final = -1.0
-"""Stands in ``promised_ahead`` for a rate that is not measured, less what is assumed of it (see `unmeasured`)."""
+"""Represents an unmeasured rate in ``promised_ahead``, less its estimate (see `unmeasured`)."""
 
 
 def unmeasured(estimated: float) -> float:
-    """Return what stands in the columns for a rate that is estimated: a number below 0."""
+    """Return the number below 0 that represents an estimated rate in the columns."""
     return UNMEASURED_RATE - estimated
 
 
 @dataclass(slots=True)
 class ServicePod:
-    """An online pod with a promise, counted on a row: what a mix is built from."""
+    """An online pod with a promise, counted on a row: a part of a mix."""
 
     key: str
     workload: str
     limit_milliseconds: float
     requests_per_second: float | None
-    """None while nobody measured it."""
+    """None without a measurement."""
     ahead: tuple[float, ...] = ()
-    """Highest rates forecast up to the end of each horizon; empty where nothing is forecast."""
+    """Highest rates forecast up to the end of each horizon; empty without a forecast."""
     estimated: float = 0.0
-    """Requests/s that it is taken to receive while it is not measured (`rate_forecasts.RateEstimates`)."""
+    """Estimated requests/s of an unmeasured pod (`rate_forecasts.RateEstimates`)."""
 
     def rate_within(self, horizon: int) -> float:
-        """Return the highest rate up to the end of a horizon, counted from 1, never below the present one, which is
-        that of 0; the estimate where it is not measured."""
+        """Return the highest rate up to the end of a horizon, counted from 1; at least the present rate, which is
+        horizon 0. An unmeasured pod has its estimate.
+        """
         rate = self.requests_per_second
         if rate is None:
             return self.estimated
@@ -85,23 +91,24 @@ class NodeColumns:
     ----------
     size : rows in use or once in use; every array has at least this many columns.
     allocatable, free : (R, capacity) amounts by resource column.
-    reserved : (R, capacity) what is kept for pods that wait for it; `free` has it no more (see `reserve`).
+    reserved : (R, capacity) amounts that are kept for waiting pods; `free` excludes them (see `reserve`).
     type_counts, type_bytes : (T, capacity) batch and gratis pods of each job type, and their summed input.
-    batch_millicores : (capacity,) cpu that batch and gratis pods ask for, plain and reclaimed.
-    growth_millicores : (capacity,) cpu that pods of phases will ask for beyond what they do, in the mean of the phases
-        that they have left; below 0 for less.
-    unrequested : (2, capacity) cpu and memory that scores count for containers without a request, beyond what is asked.
+    batch_millicores : (capacity,) cpu requests of batch and gratis pods, plain and reclaimed.
+    growth_millicores : (capacity,) cpu that pods with phases will request beyond their present requests, in the mean of
+        their remaining phases; below 0 for less.
+    unrequested : (2, capacity) cpu and memory that scores count for containers without a request, in addition to
+        requests.
     held : (3, 2, capacity) cpu and memory, plain and reclaimed, that pods of each class rank hold (0 gratis, 1 batch,
         2 online).
-    online_counts : (capacity,) online pods, those that ask for nothing included.
+    online_counts : (capacity,) online pods, including those without requests.
     service_counts, exclusive_counts : (capacity,) online pods with a promise, and those of exclusive Workloads.
-    service_rates : (capacity,) their summed requests per second, as far as they are measured.
-    promised_limits, promised_numbers : (K, capacity) of each of them, in order of their keys: limit in milliseconds,
-        and number of the Workload; what ``services`` says, for machine code.
+    service_rates : (capacity,) their summed requests per second, as far as measured.
+    promised_limits, promised_numbers : (K, capacity) the limit in milliseconds and the number of the Workload of each
+        of them, in order of their keys: ``services`` as arrays, for compiled code.
     promised_ahead, rates_ahead : (1 + RATE_HORIZONS, K, capacity) and (1 + RATE_HORIZONS, capacity) requests per second
-        of each of them (`unmeasured` where estimated) and their sum, estimates included: now, and up to the end of
-        each horizon as far as forecast. What is behind the first is kept from `keep_horizons` on.
-    keeps_horizons : whether anything was forecast of rates yet.
+        of each of them (`unmeasured` if estimated) and their sum, estimates included. The first row is the present; the
+        others reach to the end of each horizon as far as forecast, and are kept from `keep_horizons` on.
+    keeps_horizons : whether any rate was forecast yet.
     type_names : of the job types by column; empty where a column is spare.
     types_refused : whether a type got no column of its own since the last `release_types`.
     resource_generation : rises when a resource gets a column or loses it.
@@ -122,9 +129,11 @@ class NodeColumns:
         self.resources: dict[str, int] = {}
         self.resource_generation = 0
         self._offers: dict[str, dict[int, int]] = {}
-        """What each row offers of a resource, but for those of `ALWAYS`."""
+        """The offered amount of each row by resource, except those of `ALWAYS`."""
         self._tables = [_table(self.capacity) for _ in range(3)]
-        """What ``allocatable``, ``free`` and ``reserved`` show the first columns of; the others are room."""
+        """The tables behind ``allocatable``, ``free`` and ``reserved``, which show their first columns; the others are
+        spare.
+        """
         self.types: dict[str, int] = {}
         self.type_names: list[str] = []
         self.types_refused = False
@@ -133,7 +142,7 @@ class NodeColumns:
         self.free: Integers = np.zeros((0, self.capacity), np.int64)
         self.reserved: Integers = np.zeros((0, self.capacity), np.int64)
         self._kept: dict[int, tuple[dict[int, int], tuple[HostPort, ...]]] = {}
-        """What `reserved` says of a row, by column, and the ports that are kept with it."""
+        """The parts of `reserved` of a row, by column, and the ports that are kept with them."""
         self.type_counts: Integers = np.zeros((0, self.capacity), np.int64)
         self.type_bytes: Integers = np.zeros((0, self.capacity), np.int64)
         self.alive: Booleans = np.zeros(self.capacity, np.bool_)
@@ -172,7 +181,7 @@ class NodeColumns:
         return len(self.row_of)
 
     def cells(self) -> Cells:
-        """Return the cells of the arrays; good until `layout` rises."""
+        """Return the cells of the arrays; valid until `layout` rises."""
         if self._cells is None:
             self._cells = Cells.of(self)
         return self._cells
@@ -182,11 +191,11 @@ class NodeColumns:
         return resource in ALWAYS or resource in self._offers
 
     def make_column(self, resource: str, is_asked: Callable[[str], bool]) -> bool:
-        """Give a resource that has none a column with what nodes offer; whether there was room for it.
+        """Give a resource without a column one with the offers of the nodes; returns whether there was room for it.
 
         Parameters
         ----------
-        is_asked : whether a pod asks for a resource; one that is offered and asked for keeps its column.
+        is_asked : whether a pod requests a resource; one that is offered and requested keeps its column.
         """
         spare = self._spare_column(is_asked) if len(self.resources) >= RESOURCES_KEPT else None
         if spare is None and len(self.resources) >= max(MAX_RESOURCES, RESOURCE_CELLS // self.capacity):
@@ -232,12 +241,12 @@ class NodeColumns:
         )
 
     def free_of(self, resource: str, row: int) -> int:
-        """Return what of a resource is free on a row; 0 where no node offers it."""
+        """Return the free amount of a resource on a row; 0 if no node offers it."""
         column = self.resources.get(resource)
         return 0 if column is None else int(self.free[column, row])
 
     def type_column(self, job_type: str) -> int:
-        """Return the column of a job type, made when it is new and there is room for one more."""
+        """Return the column of a job type, made if it is new and there is room for one more."""
         column = self.types.get(job_type)
         if column is None:
             if self._spare_types:
@@ -257,9 +266,9 @@ class NodeColumns:
         return column
 
     def release_types(self, used: set[int]) -> bool:
-        """Give back the columns of types of which no pod is counted, except these; whether there were any.
+        """Free the columns of types without counted pods, except these; returns whether there were any.
 
-        Answers that are kept by the column of a type must be dropped then.
+        After that, answers that are cached by the column of a type must be dropped.
         """
         self.types_refused = False
         counted: list[bool] = np.asarray(self.type_counts.any(axis=1)).tolist()
@@ -274,7 +283,7 @@ class NodeColumns:
         return bool(spare)
 
     def workload_number(self, key: str) -> int:
-        """Return the number of a Workload, given when it is first asked for."""
+        """Return the number of a Workload, assigned at its first use."""
         number = self._workload_numbers.get(key)
         if number is None:
             if self._spare_numbers:
@@ -288,19 +297,19 @@ class NodeColumns:
         return number
 
     def forget_workload(self, key: str) -> None:
-        """Give back the number of a Workload that no row lists any more."""
+        """Free the number of a Workload that no row lists any more."""
         number = self._workload_numbers.pop(key, None)
         if number is not None:
             heapq.heappush(self._spare_numbers, number)
 
     def service_names(self) -> tuple[str, ...]:
-        """Return the keys of the Workloads by number; the same tuple until there is a new one."""
+        """Return the keys of the Workloads by number; the same tuple until a new one comes."""
         if not self._service_names:
             self._service_names = tuple(self.workload_names)
         return self._service_names
 
     def list_services(self, row: int) -> None:
-        """Write down anew what ``services`` says of a row."""
+        """Copy ``services`` of a row into the arrays."""
         services = self.services[row]
         while len(self.promised_limits) < len(services):
             more = np.zeros((1 + RATE_HORIZONS, 1, self.capacity))
@@ -313,7 +322,7 @@ class NodeColumns:
             self.promised_numbers[index, row] = self.workload_number(service.workload)
 
     def list_rates(self, index: int, service: ServicePod, row: int) -> None:
-        """Write down anew what a row's service has of rates."""
+        """Copy the rates of a row's service into the arrays."""
         rate = service.requests_per_second
         if rate is None:
             rate = unmeasured(service.estimated)
@@ -326,7 +335,7 @@ class NodeColumns:
             self.promised_ahead[0, index, row] = rate
 
     def sum_rates(self, row: int) -> None:
-        """Add a row's rates up, anew each time: adding and subtracting floats would drift."""
+        """Sum a row's rates from scratch: adding and subtracting floats would drift."""
         services = self.services[row]
         now = sum([max(0.0, service.requests_per_second or 0.0) for service in services])
         (self._cells or self.cells()).service_rates[row] = now
@@ -340,7 +349,7 @@ class NodeColumns:
                 self.rates_ahead[horizon, row] = sum(max(0.0, service.rate_within(horizon)) for service in services)
 
     def keep_horizons(self) -> None:
-        """Keep rates by horizon from now on: the first of them are forecast."""
+        """Keep rates by horizon from now on, because the first of them are forecast."""
         if not self.keeps_horizons:
             self.keeps_horizons = True
             self.promised_ahead[1:] = self.promised_ahead[0]
@@ -371,12 +380,12 @@ class NodeColumns:
         return row
 
     def offered(self) -> tuple[float, float]:
-        """Return millicores and bytes that all nodes offer together."""
+        """Return the millicores and bytes that all nodes offer together."""
         cpu, memory = self.allocatable[[CPU_COLUMN, MEMORY_COLUMN]].sum(axis=1).tolist()
         return float(cpu), float(memory)
 
     def remove(self, name: str) -> int:
-        """Take a node's row out; the caller has taken its pods off before. Returns the freed row."""
+        """Free a node's row; the caller has removed its pods before. Returns the freed row."""
         row = self.row_of.pop(name)
         self.layout += 1
         self._offer(row, self.nodes[row], None)
@@ -392,9 +401,10 @@ class NodeColumns:
         return row
 
     def reserve(self, row: int, amounts: dict[int, int], ports: tuple[HostPort, ...] = ()) -> None:
-        """Keep amounts, by column, and host ports of a row for pods that wait, in place of what was kept before.
+        """Reserve amounts, by column, and host ports of a row for waiting pods; replaces the previous reservation.
 
-        It is taken off what is free, so that every reader leaves it; that less is kept wakes no pod by itself.
+        The amounts are subtracted from ``free``, so that every reader respects them; a smaller reservation alone wakes
+        no pod.
         """
         before = self._kept.get(row, ({}, ()))
         if before == (amounts, ports):
@@ -415,7 +425,7 @@ class NodeColumns:
         self.touch(row, relief=False)
 
     def touch(self, row: int, *, relief: bool) -> None:
-        """Note that a row changed; `relief` when the change may let a pod in that was refused before."""
+        """Record that a row changed; `relief` if the change may admit a pod that was refused before."""
         columns = self._cells or self  # cells for one row cost more than they save while columns are being made
         self.clock += 1
         columns.versions[row] = self.clock
@@ -424,13 +434,13 @@ class NodeColumns:
             columns.relief_versions[row] = self.relief_clock
         self.journal.append(row)
         if len(self.journal) > 4 * self.capacity:
-            # Half goes; a cache that was behind it finds its position missing and starts over.
+            # Half is dropped; a cache that was behind it finds its position missing and restarts.
             dropped = len(self.journal) // 2
             del self.journal[:dropped]
             self.journal_start += dropped
 
     def _offer(self, row: int, before: Node | None, now: Node | None) -> None:
-        """Note what a row offers."""
+        """Record the offers of a row."""
         was = () if before is None else before.allocatable
         offers = () if now is None else now.allocatable
         if was == offers:

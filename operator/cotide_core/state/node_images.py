@@ -1,8 +1,8 @@
-"""Which container images are on which nodes, counted as nodes come, change and go.
+"""The container images of each node, counted as nodes come, change and go.
 
-Owned by `cluster_state.ClusterState`, read by `placement.constraints.image_locality`. An image has the size that the
-first node told which has it, as long as any has it: kube-scheduler does the same. Invariant: the rows of a name are
-those whose node tells of it now (tests/core/placement/test_image_locality.py).
+Owned by `cluster_state.ClusterState`, read by `placement.constraints.image_locality`. An image has the size that its
+first node reported, as long as any node has it: kube-scheduler does the same. Invariant: the rows of a name are the
+nodes that report it now (tests/core/placement/test_image_locality.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NodeImages:
 
     Attributes
     ----------
-    changed : names that came to the first node, or left the last, since the reader last emptied the set.
+    changed : names that gained their first node, or lost their last, since the reader last emptied the set.
     """
 
     def __init__(self) -> None:
@@ -36,19 +36,21 @@ class NodeImages:
         self._clock = 0
 
     def get(self, name: str) -> HeldImage | None:
-        """Return an image by one of its names; None where no node has it."""
+        """Return an image by one of its names; None if no node has it."""
         return self._held.get(name)
 
     def wished(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names that a pod's containers ask for, where a node has one of them; else none: all are alike."""
+        """Return the image names of a pod's containers if a node has one of them; otherwise none, as all nodes are
+        equal.
+        """
         return names if any(name in self._held for name in names) else ()
 
     def versions(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        """Return what is different whenever something is for one of these names; 0 for one that no node has."""
-        return tuple([0 if (one := self._held.get(name)) is None else one.version for name in names])
+        """Return a value that changes with every change to one of these names; 0 for a name that no node has."""
+        return tuple([0 if (held := self._held.get(name)) is None else held.version for name in names])
 
     def change(self, row: int, before: tuple[NodeImage, ...], now: tuple[NodeImage, ...]) -> None:
-        """Take in what a row's node tells now, and no longer."""
+        """Replace the images of a row."""
         if before == now:
             return
         names = {node_image.name for node_image in now}

@@ -1,17 +1,17 @@
-"""Nodes that refused a pod lately: back-off by node and reason.
+"""Nodes that recently refused a pod: back-off by node and reason.
 
-Owned by `cluster_state.ClusterState`; read by `placement.feasibility`. A kubelet knows before we do that its node is
-short of something. Without this its refusal leads to the next pod being bound there at once, and refused at once::
+Owned by `cluster_state.ClusterState`; read by `placement.feasibility`. A kubelet learns of a shortage before the
+scheduler does. Without back-off, the next pod would be bound to the node at once and refused at once::
 
     open --refused--> closed --back-off is over--> half open --a pod is assumed--> trying --it runs--> open
                         ^                              ^                             |
                         |                              `---- it goes for another -----+   (gone, or no answer)
                         `----------- refused again: twice the back-off ---------------'
 
-A closed node takes no pod that the reason concerns, and while one tries it no second one. Invariant: each back-off
-costs one pod at most; a pod that the reason does not concern never waits. Only pods that this scheduler placed count,
-so that nobody closes a node by binding pods there himself. What an engine knows can be told to the one that follows it
-(`backoffs`, `restore`). Pure; time comes with the events.
+A closed node takes no pod that the reason concerns, and only one pod at a time tries it. Invariant: each back-off costs
+one pod at most; a pod that the reason does not concern never waits. Only pods that this scheduler placed count, so that
+a user cannot close a node by binding pods there. An engine passes its back-offs to the one that follows it (`backoffs`,
+`restore`). Pure; time comes with the events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Final
 from cotide_core.events import NodeBackoffRestored, Pod
 
 FIRST_SECONDS: Final = 10.0
-"""First back-off; chosen: kubelets tell a condition within seconds, and terminating pods mostly end within them."""
+"""First back-off. Chosen: kubelets report a condition within seconds, and terminating pods mostly end within them."""
 LONGEST_SECONDS: Final = 300.0
 """Longest back-off; a kubelet's own eviction-pressure-transition-period is 5 minutes."""
 PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -35,15 +35,15 @@ _SELECTING: Final = "NodeAffinity"
 _SHORT: Final = "OutOf"
 
 Amounts = tuple[tuple[int, int], ...]
-"""(resource column, amount): what `ClusterState.demand` gives."""
+"""(resource column, amount), as in `ClusterState.demand`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of a pod decides whether a refusal concerns it."""
+    """The fields of a pod that decide whether a refusal concerns it."""
 
     resources: Collection[str]
-    """Names, ``pods`` among them."""
+    """Names, including ``pods``."""
     amounts: Amounts
     selects: bool
     """Whether it has a node selector or a required node affinity."""
@@ -53,16 +53,16 @@ class Asked:
 class _Backoff:
     reason: str
     asked: Asked
-    """Of the pod that was refused."""
+    """Of the refused pod."""
     until_seconds: float
-    """When it half opens, or, half open, when it is forgotten."""
+    """Time when it half opens, or, half open, when it is forgotten."""
     closed: bool = True
     refusals: int = 1
     trying: str | None = None
     """Key of the pod that tries the node."""
 
     def concerns(self, asked: Asked) -> bool:
-        """Whether what was refused to one pod is likely to be refused to another."""
+        """Whether a refusal of one pod probably applies to another."""
         if self.reason.startswith(_SHORT):
             return self.reason[len(_SHORT) :] in asked.resources
         if self.reason == _SELECTING:
@@ -74,10 +74,10 @@ class _Backoff:
 
 
 def is_of_the_node(reason: str) -> bool:
-    """Whether a kubelet's reason says something about the node, and not only about the pod.
+    """Whether a kubelet's reason concerns the node, and not only the pod.
 
-    What concerns the pod alone (a sysctl that is not allowed, an AppArmor profile that is missing) must close no node
-    to others: its owner could do that at will.
+    A reason of the pod alone (a sysctl that is not allowed, an AppArmor profile that is missing) must close no node to
+    others. Otherwise its owner could close nodes at will.
     """
     return reason in PRESSURES or reason in _SHUTDOWNS or reason in _DEVICES or _names(reason)
 
@@ -87,16 +87,16 @@ def _names(reason: str) -> bool:
 
 
 def _scope(reason: str, asked: Asked) -> tuple[str, Amounts]:
-    """Return what two refusals have in common that are counted as one."""
+    """Return the key that groups refusals which count as one."""
     return reason, asked.amounts if reason in _DEVICES else ()
 
 
 class NodeRefusals:
-    """What kubelets refused, by node and reason.
+    """The refusals of kubelets, by node and reason.
 
     Attributes
     ----------
-    by_node : back-offs by node, then by reason and devices asked for; empty of a node that never refused.
+    by_node : back-offs by node, then by reason and requested devices; empty for a node that never refused.
     closed : nodes that take no pod of some kind now, in order of their first refusal.
     """
 
@@ -104,10 +104,10 @@ class NodeRefusals:
         self.closed: dict[str, None] = {}
         self.by_node: dict[str, dict[tuple[str, Amounts], _Backoff]] = {}
         self._trials: dict[str, str] = {}
-        """Key of a pod that tries a node, to the node."""
+        """Node by key of the pod that tries it."""
 
     def refuse(self, node: str, key: str, asked: Asked, reason: str, at_seconds: float) -> bool:
-        """Take in a refusal; False when its reason is the pod's own.
+        """Record a refusal; False if its reason is the pod's own.
 
         A pod that was on its way before the node was closed adds nothing: it belongs to the same burst.
         """
@@ -132,7 +132,7 @@ class NodeRefusals:
         return None
 
     def place(self, node: str, key: str, asked: Asked, now: float) -> None:
-        """Note that a pod is assumed on a node: where that is half open, it is the one that tries it."""
+        """Record that a pod is assumed on a node: on a half-open node it becomes the trial."""
         for known in self.by_node.get(node, {}).values():
             if not known.closed and known.concerns(asked):
                 known.close(now + backoff_seconds(known.refusals), key)
@@ -140,7 +140,7 @@ class NodeRefusals:
         self._settle(node)
 
     def passed(self, key: str) -> str | None:
-        """Take in that a pod runs or ran; return the node that is open again, if it tried one."""
+        """Record that a pod runs or ran; return the node that it tried and that is open again, if any."""
         node = self._trials.pop(key, "")
         reasons = self.by_node.get(node, {})
         tried = [scope for scope, known in reasons.items() if known.trying == key]
@@ -150,7 +150,9 @@ class NodeRefusals:
         return node if tried else None
 
     def left(self, key: str) -> str | None:
-        """Take in that a pod is gone without an answer; return the node that the next may try, if it tried one."""
+        """Record that a pod left without an answer; return the node that it tried and that the next pod may try, if
+        any.
+        """
         node = self._trials.pop(key, "")
         tried = [known for known in self.by_node.get(node, {}).values() if known.trying == key]
         for known in tried:
@@ -160,11 +162,11 @@ class NodeRefusals:
         return node if tried else None
 
     def tries(self, key: str, node: str) -> bool:
-        """Whether a pod is the one that tries a node."""
+        """Whether a pod is the trial of a node."""
         return self._trials.get(key) == node
 
     def backoffs(self, names: Sequence[str], now: float) -> list[NodeBackoffRestored]:
-        """Return what is known, for an engine that follows; a node that is half open may be tried from now on.
+        """Return the known back-offs, for an engine that follows; a half-open node may be tried from now on.
 
         Parameters
         ----------
@@ -184,12 +186,12 @@ class NodeRefusals:
         ]
 
     def restore(self, event: NodeBackoffRestored, asked: Asked, trying: str | None) -> bool:
-        """Take over what an engine before this one knew; False where it says nothing, or nothing new.
+        """Restore a back-off of a previous engine; False if it contains nothing new.
 
         Parameters
         ----------
-        asked : by the pod that was refused.
-        trying : key of the pod that tries the node, where that still is to be seen.
+        asked : by the refused pod.
+        trying : key of the pod that tries the node, if its outcome is still open.
         """
         scope = _scope(event.reason, asked)
         if not is_of_the_node(event.reason) or scope in self.by_node.get(event.node, {}):
@@ -208,12 +210,12 @@ class NodeRefusals:
         self._settle(node)
 
     def forget(self, node: str) -> None:
-        """Drop a node that is gone."""
+        """Drop a deleted node."""
         self.by_node.pop(node, None)
         self.closed.pop(node, None)
 
     def advance(self, now: float) -> list[str]:
-        """Half open what is due, and forget what nobody tried for long; return the nodes that were opened.
+        """Half open the due back-offs, and forget those without a trial for long; return the nodes that were opened.
 
         A trial that took as long as a back-off makes way for another.
         """
@@ -232,12 +234,12 @@ class NodeRefusals:
         return opened
 
     def next_change(self) -> float:
-        """Return when `advance` has something to do; infinite for never."""
+        """Return when `advance` has work; infinite for never."""
         times = (known.until_seconds for reasons in self.by_node.values() for known in reasons.values())
         return min(times, default=math.inf)
 
     def _settle(self, node: str) -> None:
-        """Keep ``closed`` and the list of nodes in step with what is known of a node."""
+        """Update ``closed`` and the list of nodes after a change to a node."""
         reasons = self.by_node.get(node)
         if not reasons:
             self.forget(node)
@@ -253,5 +255,5 @@ def backoff_seconds(refusals: int) -> float:
 
 
 def asked_by(pod: Pod, amounts: Amounts, resources: Collection[str]) -> Asked:
-    """Return what of a pod decides whether a refusal concerns it."""
+    """Return the fields of a pod that decide whether a refusal concerns it."""
     return Asked(resources, amounts, bool(pod.node_selector or pod.node_terms))

@@ -1,11 +1,11 @@
-"""How many pods of which node a selector matches, and whom placed pods keep off: counted as pods come and go.
+"""Counts, by node, the placed pods that a selector matches and the terms that refuse other pods.
 
-Owned by `cluster_state.ClusterState`, which tells of each pod that is counted on a row or taken off it; read by
-`placement.constraints`. A `Counter` exists for each distinct selector of a waiting pod's rules, a `Keeper` for each
-distinct term of placed pods that refuses or prefers pods that come. Both hold a number by row, so that one placement
-costs a few additions whatever the size of the cluster, and a domain's count is a sum over the few rows that have any.
-As long as no pod has such rules nothing is kept, and nothing is paid. Invariant: the numbers are what a recount over
-all placed pods gives (tests/core/placement/test_constraints.py).
+Owned by `cluster_state.ClusterState`, which reports each pod that is counted on a row or removed from it; read by
+`placement.constraints`. A `Counter` exists for each distinct selector of a waiting pod's rules. A `Keeper` exists for
+each distinct term of placed pods that refuses or prefers pods that come. Both hold a number by row. One placement
+therefore costs a few additions, independent of the size of the cluster, and a domain's count is a sum over the few rows
+that have any. Without pods with such rules nothing is kept and nothing is computed. Invariant: the numbers equal a
+recount over all placed pods (tests/core/placement/test_constraints.py).
 
 Semantics: the Kubernetes documentation, "Assigning Pods to Nodes" and "Pod Topology Spread Constraints".
 """
@@ -40,12 +40,13 @@ from cotide_core.state.selection.selectors import selects, with_own_values
 
 T = TypeVar("T")
 COUNTERS_KEPT: Final = 1024
-"""Selectors that are counted before those that no waiting pod has are dropped (chosen)."""
+"""Number of counted selectors before unused ones are dropped (chosen)."""
 HARD_AFFINITY_WEIGHT: Final = 1
-"""What a required affinity of a placed pod weighs among preferences of pods that it selects: kube-scheduler's default
-``hardPodAffinityWeight``."""
+"""Weight of a required affinity of a placed pod among preferences, for pods that it selects: kube-scheduler's default
+``hardPodAffinityWeight``.
+"""
 MAX_MEMO: Final = 16_384
-"""Sets of labels whose answers are remembered (chosen: some MB)."""
+"""Sets of labels with remembered answers (chosen: some MB)."""
 Held = tuple[Pod, int]
 """A placed pod and its row."""
 _HeldPods = LabelSets[dict[str, Held]]
@@ -57,11 +58,11 @@ class PodMatches:
 
     Parameters
     ----------
-    held : gives all placed pods; asked when the first selector is counted.
+    held : returns all placed pods; called when the first selector is counted.
 
     Attributes
     ----------
-    active : whether anything is kept; while it is not, only pods with rules of their own are told.
+    active : whether anything is counted; otherwise only pods with their own rules are reported.
     budget : pairs that this cycle may still compare.
     clock : rises with every number that changes.
     attached : volumes by row.
@@ -85,15 +86,15 @@ class PodMatches:
         self._keeping: ScopedMatches[Keeper] = ScopedMatches(self._keeper_within)
         self._keeper_sets: dict[tuple[int, ...], Keepers] = {}
         self._claims: dict[str, tuple[int, int]] = {}
-        """Of each claim for one pod alone: pods that hold it, and the clock of the last change."""
+        """For each exclusive claim: pods that hold it, and the clock of the last change."""
         self._rules: dict[int, tuple[PodRules, int]] = {}
         self._rule_numbers: dict[HashedRules, int] = {}
         self._peers: dict[tuple[Any, ...], Peers] = {}
         """The first part of a key is the number of the rules."""
         self._scopes: dict[tuple[int, str, Labels], RuleScopes] = {}
-        """Of rules by number, namespace and labels of the pods that have them."""
+        """For rules by number, namespace and labels of their pods."""
         self._peers_memo: dict[object, Peers] = {}
-        """The same by what a pod says, which takes less to look up."""
+        """The same by the pod's own fields, which is faster to look up."""
 
     def __len__(self) -> int:
         return len(self._counters) + len(self._keepers)
@@ -103,7 +104,7 @@ class PodMatches:
         self.budget.begin()
 
     def hold(self, pod: Pod, row: int, sign: int) -> None:
-        """Count a pod on a row (1), or take it off (-1) as it was when it was counted."""
+        """Count a pod on a row (1), or remove it (-1) as it was when it was counted."""
         namespace = pod.key.partition("/")[0]
         if self._held is not None:
             self._keep(self._held, pod, row, sign)
@@ -132,13 +133,13 @@ class PodMatches:
             self.attached.hold(pod.attachments, row, sign, self.clock)
 
     def hang(self, before: Attachments, now: Attachments, row: int) -> None:
-        """Take in which volumes hang on a row by its node's word, and which no longer."""
+        """Replace the volumes that a node's status lists for a row."""
         if before != now:
             self.clock += 1
             self.attached.hang(before, now, row, self.clock)
 
     def change_namespace(self, name: str, labels: Labels) -> None:
-        """Take in the labels of a namespace; what selects it by them, or did, is counted again when it is asked for."""
+        """Record the labels of a namespace; selectors that its old or new labels match count again at the next use."""
         before = dict(self._namespaces.get(name, ()))
         now = dict(labels)
         if before == now:
@@ -146,7 +147,7 @@ class PodMatches:
         self._namespaces[name] = labels
         if not labels:
             del self._namespaces[name]
-        if self._held is not None and self._held.get(name):  # else nothing is counted there
+        if self._held is not None and self._held.get(name):  # otherwise nothing is counted there
             self._uncount(name, before, now)
         self._peers_memo.clear()
         self._scopes.clear()
@@ -154,7 +155,7 @@ class PodMatches:
         self._keeping.relabel(name)
 
     def _uncount(self, name: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-        """Forget the counts of selectors that select a namespace by its labels of one moment and not of the other."""
+        """Forget the counts of selectors that match a namespace only with its old or only with its new labels."""
         keys = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
         for counter in self._counters.values():
             scopes = [scope for scope in counter.scopes if _names_any(scope.namespace_selector, keys)]
@@ -167,12 +168,12 @@ class PodMatches:
                 counter.version = self.clock
 
     def take_changed(self) -> Callable[[Pod], bool]:
-        """Return whether `peers_of` may answer differently about a pod that it was asked about before the last call."""
+        """Return a check of whether `peers_of` may answer differently about a pod than before the last call."""
         is_changed = self._keeping.take_changed()
         return lambda pod: is_changed(pod.key.partition("/")[0], pod.labels)
 
     def concerns(self, pod: Pod) -> bool:
-        """Whether `peers_of` may answer differently about a pod, as `take_changed` would say."""
+        """Whether `peers_of` may answer differently about a pod, by the rules of `take_changed`."""
         return self._keeping.lost or (pod.key.partition("/")[0], pod.labels) in self._keeping.changed
 
     @property
@@ -181,7 +182,7 @@ class PodMatches:
         return self._keeping.lost or bool(self._keeping.changed)
 
     def peers_of(self, pod: Pod) -> Peers | None:
-        """Return what a waiting pod has to do with others; None where that is nothing."""
+        """Return the rules between a waiting pod and others; None for no rules."""
         by_volumes = bool(pod.sole_claims or pod.attachments)
         namespace = pod.key.partition("/")[0]
         own = self.defaults.rules_of(pod, namespace)
@@ -240,11 +241,11 @@ class PodMatches:
         )
 
     def ready(self, peers: Peers, namespace: str) -> bool:
-        """Count what is not counted yet; False where some of it must wait for the next cycle.
+        """Count the uncounted selectors; False if some of them must wait for the next cycle.
 
         Parameters
         ----------
-        namespace : of the pod that asks, whose share it takes.
+        namespace : of the requesting pod; its share is used.
         """
         if self.budget.is_spent(namespace):
             return False
@@ -257,35 +258,35 @@ class PodMatches:
         return True
 
     def count_all(self, peers: Peers) -> None:
-        """Count what is not counted yet, whatever it takes."""
+        """Count all uncounted selectors, without a limit."""
         for counter in peers.counters:
             self.rows(counter)
 
     def rows(self, counter: Counter) -> Mapping[int, int]:
-        """Return how many matching pods are on each row that has any."""
+        """Return the number of matching pods on each row that has any."""
         if not counter.counted:
             self._count(counter, counter.scopes[0].namespaces[0] if counter.scopes[0].namespaces else "")
         return counter.rows
 
     def version(self, peers: Peers) -> int:
-        """Return a number that rises with every change of what concerns these pods."""
+        """Return a number that rises with every change to these rules."""
         latest = max([counter.version for counter in peers.counters], default=0)
         latest = max(latest, peers.kept.version(self.clock))
         return max(latest, self.attached.version(peers.attachments), self._claims_version(peers))
 
     def refusing_version(self, peers: Peers) -> int:
-        """Return a number that rises with every change of what refuses these pods, volumes that are attached left out.
+        """Return a number that rises with every change to the refusals of these pods, without attached volumes.
 
-        What they, or others, only prefer refuses none.
+        Preferences, of these pods or of others, refuse nothing.
         """
         latest = max([counter.version for counter in peers.refusing], default=0)
         return max(latest, peers.kept.refusing_version(self.clock), self._claims_version(peers))
 
     def opened_since(self, peers: Peers, seen: int) -> bool:
-        """Return whether since a clock's value something changed that may open any row to these pods.
+        """Return whether a change since a clock's value may open any row to these pods.
 
-        A volume less is left out: it concerns a row that then has more room. A volume more opens a row to others that
-        use it.
+        A detached volume is left out: it concerns a row that then has more room. An attached volume opens a row to
+        other pods that use it.
         """
         if self.refusing_version(peers) > seen:
             return True
@@ -296,16 +297,16 @@ class PodMatches:
         return max([self._claims.get(claim, (0, 0))[1] for claim in peers.sole_claims], default=0)
 
     def claimed(self, claims: tuple[str, ...]) -> bool:
-        """Whether a placed pod holds one of the claims that only one may hold."""
+        """Whether a placed pod holds one of the exclusive claims."""
         return any(self._claims.get(claim, (0, 0))[0] > 0 for claim in claims)
 
     def left_of_claims(self, claims: tuple[str, ...], without: Iterable[Pod]) -> int:
-        """Return how many placed pods hold claims that only one may hold, but for some of these pods."""
+        """Return how many placed pods hold exclusive claims, except some of these pods."""
         held = sum(max(0, self._claims.get(claim, (0, 0))[0]) for claim in claims)
         return held - sum(claim in pod.sole_claims for pod in without for claim in claims) if held else 0
 
     def counts(self, counter: Counter, pod: Pod) -> bool:
-        """Whether a counter that is counted has a placed pod among its own."""
+        """Whether an existing count of a counter includes a placed pod."""
         if counter.living and pod.terminating:
             return False
         return counter in self._counters_of(pod.labels, pod.key.partition("/")[0])
@@ -318,19 +319,19 @@ class PodMatches:
         return sum(self._keeper(term, 0, pod, namespace) in keepers for term in pod.rules.anti_affinity)
 
     def prune(self, used: set[Peers]) -> None:
-        """Drop what no waiting pod and no placed pod needs."""
+        """Drop the counts that no waiting pod and no placed pod needs."""
         self._peers = {key: peers for key, peers in self._peers.items() if peers in used}
         wanted = {counter for peers in used for counter in peers.counters}
         sets = {peers.kept for peers in used}
         kept = {keeper for keepers in sets for keeper in (*keepers.refusing, *keepers.wishing)}
-        unwanted = [one for one in self._counters.values() if one not in wanted]
+        unwanted = [counter for counter in self._counters.values() if counter not in wanted]
         for counter in unwanted:
             del self._counters[counter.scopes, counter.living]
-        self._counting.remove(_listed_counter(one)[:2] for one in unwanted)
-        idle = [one for one in self._keepers.values() if not one.rows and one not in kept]
+        self._counting.remove(_listed_counter(counter)[:2] for counter in unwanted)
+        idle = [keeper for keeper in self._keepers.values() if not keeper.rows and keeper not in kept]
         for keeper in idle:
             del self._keepers[keeper.scope, keeper.topology_key, keeper.weight]
-        self._keeping.remove(_listed_keeper(one)[:2] for one in idle)
+        self._keeping.remove(_listed_keeper(keeper)[:2] for keeper in idle)
         self._keeper_sets = {key: keeper_set_ for key, keeper_set_ in self._keeper_sets.items() if keeper_set_ in sets}
         self._claims = {claim: pair for claim, pair in self._claims.items() if pair[0] > 0}
         self._peers_memo.clear()
@@ -341,14 +342,14 @@ class PodMatches:
             hashed_rules: number for hashed_rules, number in self._rule_numbers.items() if number in rules
         }
 
-    def _add(self, one: Counter | Keeper, row: int, sign: int) -> None:
-        count = one.rows.get(row, 0) + sign
+    def _add(self, sums: Counter | Keeper, row: int, sign: int) -> None:
+        count = sums.rows.get(row, 0) + sign
         if count:
-            one.rows[row] = count
+            sums.rows[row] = count
         else:
-            one.rows.pop(row, None)
+            sums.rows.pop(row, None)
         self.clock += 1
-        one.version = self.clock
+        sums.version = self.clock
 
     def _counter(self, scopes: tuple[Scope, ...], *, living: bool) -> Counter:
         key = (scopes, living)
@@ -421,7 +422,7 @@ class PodMatches:
         return _selects_namespace(scope, namespace, dict(self._namespaces.get(namespace, ())))
 
     def _counter_within(self, counter: Counter, namespace: str, labels: Labels) -> bool:
-        """Whether a counter whose first selector selects the labels counts pods of a namespace that have them."""
+        """Whether a counter with a first selector that matches the labels counts pods of such a namespace."""
         first, *others = counter.scopes
         return self._in_namespace(first, namespace) and all(
             self._in_scope(scope, namespace, dict(labels)) for scope in others
@@ -493,18 +494,18 @@ def _scope(term: PodTerm, labels: Mapping[str, str], namespace: str) -> Scope:
 
 
 def _but_all(scope: Scope) -> Scope:
-    """Return the scope that a spread counts: with an empty selector kube-scheduler counts nobody."""
+    """Return the scope that a spread counts: with an empty selector kube-scheduler counts no pods."""
     return scope if scope.selector else Scope(scope.namespaces, scope.namespace_selector, None)
 
 
 def _names(*scopes: Scope) -> tuple[str, ...]:
-    """Return the namespaces of the pods in all of the scopes; an empty name where one selects them by label."""
+    """Return the namespaces of the pods in all of the scopes; an empty name if one selects them by label."""
     by_label = any(scope.namespace_selector is not None for scope in scopes)
     return (BY_LABEL,) if by_label else scopes[0].namespaces
 
 
 def _names_any(selector: Selector | None, keys: Set[str]) -> bool:
-    """Whether a requirement of a selector is about one of some labels."""
+    """Whether a requirement of a selector names one of some labels."""
     return selector is not None and any(requirement.key in keys for requirement in selector)
 
 

@@ -1,11 +1,10 @@
-"""What request rates are forecast of online pods, for as long as the forecasts hold.
+"""The forecast request rates of online pods, for as long as the forecasts hold.
 
-Written by `state.ClusterState` from `RatesForecasted`; what it says is kept beside the measured rates in the columns,
-where the latency guard reads it. A horizon is asked for by a run time: the shortest that reaches so far, else the
-longest. Invariants: a rate never falls from a horizon to a longer one; one that can't be is as good as never told; what
-is out of date is forgotten.
+Written by `state.ClusterState` from `RatesForecasted`. The columns keep the forecasts next to the measured rates, for
+the latency guard. A run time selects a horizon: the shortest that reaches so far, otherwise the longest. Invariants: a
+rate never falls from a horizon to a longer one; impossible rates are ignored; outdated rates are forgotten.
 
-`RateEstimates` has the rates that stand in for those of online pods that are not measured yet.
+`RateEstimates` has the rates of online pods that are not measured yet.
 """
 
 from __future__ import annotations
@@ -20,13 +19,15 @@ from cotide_core.events import RatesForecasted
 from cotide_core.state.node_columns import RATE_HORIZONS
 
 NOW = 0
-"""Stands for no horizon: the present rate."""
+"""Represents no horizon: the present rate."""
 UNMEASURED_PER_CORE: Final = 10_000.0
-"""Requests/s that a requested core stands for while no online pod is measured (chosen: a fifth of the rate at which
-`heuristics` counts a service as busy)."""
+"""Requests/s per requested core while no online pod is measured (chosen: a fifth of the rate at which `heuristics`
+counts a service as busy).
+"""
 RESCALE: Final = 1.25
-"""Estimates change once measured pods receive so many times more or fewer requests for each core (chosen: each change
-makes answers about all unmeasured pods out of date)."""
+"""Estimates change when the measured requests for each core change by this factor, up or down. Chosen: each change
+makes answers about all unmeasured pods out of date.
+"""
 
 
 class RateForecasts:
@@ -34,7 +35,7 @@ class RateForecasts:
 
     Attributes
     ----------
-    horizons_seconds : those that are told, rising; empty before the first forecast.
+    horizons_seconds : the reported ones, rising; empty before the first forecast.
     """
 
     def __init__(self) -> None:
@@ -43,17 +44,17 @@ class RateForecasts:
         self._until = math.inf
 
     def of(self, pod: str) -> tuple[float, ...]:
-        """Return the highest rates of a pod up to the end of each horizon; empty where nothing is forecast."""
+        """Return the highest rates of a pod up to the end of each horizon; empty without a forecast."""
         return self._by_pod.get(pod, ())
 
     def horizon_of(self, seconds: float) -> int:
-        """Return which horizon a run of so many seconds is judged by, counted from 1; `NOW` where there is none."""
+        """Return the horizon for a run of ``seconds``, counted from 1; `NOW` without horizons."""
         if not seconds or not self.horizons_seconds:
             return NOW
         return min(len(self.horizons_seconds), bisect_left(self.horizons_seconds, seconds) + 1)
 
     def take(self, event: RatesForecasted) -> Iterable[str]:
-        """Take in what is told; return the pods about which something changed."""
+        """Record a forecast; return the pods with changed rates."""
         changed: dict[str, None] = {}
         horizons = event.horizons_seconds[:RATE_HORIZONS]
         if horizons != self.horizons_seconds:
@@ -80,12 +81,12 @@ class RateForecasts:
         return gone
 
     def drop(self, pod: str) -> None:
-        """Forget a pod that is gone."""
+        """Forget a deleted pod."""
         self._by_pod.pop(pod, None)
 
 
 class RateEstimates:
-    """The requests per second that an unmeasured online pod is taken to receive: proportional to the cpu it asks for.
+    """The assumed requests per second of an unmeasured online pod: proportional to its requested cpu.
 
     Attributes
     ----------
@@ -96,11 +97,11 @@ class RateEstimates:
         self.per_core = UNMEASURED_PER_CORE
 
     def of(self, millicores: int) -> float:
-        """Return the requests/s of a pod that asks for so much cpu."""
+        """Return the requests/s of a pod with this cpu request."""
         return self.per_core * millicores / 1000.0
 
     def follow(self, requests_per_second: float, millicores: int) -> bool:
-        """Take in what all measured pods receive and ask for together; returns whether estimates change."""
+        """Record the total rate and cpu request of all measured pods; returns whether estimates change."""
         if millicores <= 0:
             return False
         found = float(f"{1000.0 * requests_per_second / millicores:.2g}")

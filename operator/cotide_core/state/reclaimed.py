@@ -1,9 +1,9 @@
-"""What is there of one node, who holds it, and how much of an offer may be published as reclaimed capacity.
+"""The amounts of one node by holder, and the part of an offer that may be published as reclaimed capacity.
 
-Called by the publisher for a node whose outlook or pods changed; pure. An offer is what batch and gratis pods together
-may use; those of them that ask for plain cpu and memory hold some of it already, so only the rest is reclaimable.
+Called by the publisher for a node with a changed outlook or changed pods; pure. An offer is the amount that batch and
+gratis pods together may use. Some of them hold plain cpu and memory of it already, so only the rest is reclaimable.
 
-Invariant: 0 <= publishable <= physical for both resources, whatever was offered.
+Invariant: 0 <= publishable <= physical for both resources, for any offer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RECLAIMED: Final = (RECLAIMED_CPU, RECLAIMED_MEMORY)
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """A node's allocatable amounts and what its pods ask for, each as millicores and bytes."""
+    """A node's allocatable amounts and the requests of its pods, each as millicores and bytes."""
 
     physical: Amounts
     online: Amounts
@@ -36,7 +36,7 @@ class Holdings:
 
 
 def holdings(state: ClusterState, node: str) -> Holdings | None:
-    """Return who holds what of a node; None for one that is not known or offers neither cpu nor memory (yet)."""
+    """Return the holdings of a node; None if it is unknown or offers neither cpu nor memory (yet)."""
     row = state.columns.row_of.get(node)
     if row is None:
         return None
@@ -49,14 +49,14 @@ def holdings(state: ClusterState, node: str) -> Holdings | None:
     reclaimed = (columns.allocatable[extended, row] - columns.free[extended, row]).tolist()
     by_online = _reclaimed_by_online(state, row) if any(reclaimed) else (0, 0)
     plain = [
-        one + other - (all_pods - theirs)
-        for one, other, all_pods, theirs in zip(gratis, batch, reclaimed, by_online, strict=True)
+        by_gratis + by_batch - (all_pods - theirs)
+        for by_gratis, by_batch, all_pods, theirs in zip(gratis, batch, reclaimed, by_online, strict=True)
     ]
     return Holdings(_pair(physical), _pair(online), _pair(plain), _pair(reclaimed))
 
 
 def _reclaimed_by_online(state: ClusterState, row: int) -> Amounts:
-    """Return reclaimed capacity that online pods ask for: odd, but a pod without a class may."""
+    """Return reclaimed capacity that online pods request: unusual, but possible for a pod without a class."""
     found = [0, 0]
     for record in state.records_on(row):
         if record.pod.workload_class is WorkloadClass.ONLINE:
@@ -67,18 +67,18 @@ def _reclaimed_by_online(state: ClusterState, row: int) -> Amounts:
 
 
 def publishable(offered: Amounts, held: Holdings) -> Amounts:
-    """Return what of an offer is reclaimable: what plain batch and gratis pods hold is taken off first."""
+    """Return the reclaimable part of an offer, without the amounts that plain batch and gratis pods hold."""
     return _pair(
         [
-            max(0, min(there, amount) - plain)
-            for there, amount, plain in zip(held.physical, offered, held.plain_batch, strict=True)
+            max(0, min(physical, amount) - plain)
+            for physical, amount, plain in zip(held.physical, offered, held.plain_batch, strict=True)
         ]
     )
 
 
 def beside_requests(held: Holdings) -> Amounts:
-    """Return what may be offered where no forecast is believed: allocatable - requests of the online pods."""
-    return _pair([max(0, there - asked) for there, asked in zip(held.physical, held.online, strict=True)])
+    """Return the offer without a credible forecast: allocatable - requests of the online pods."""
+    return _pair([max(0, physical - asked) for physical, asked in zip(held.physical, held.online, strict=True)])
 
 
 def _pair(amounts: Sequence[int]) -> Amounts:

@@ -1,9 +1,9 @@
-"""Answers that are kept while they are asked for: two generations, so that what nobody asks for again is given back.
+"""A cache of two generations: answers stay while they are in use, and unused ones are dropped.
 
-Used where an answer costs more than a look, and what is asked about comes and goes for ever: requests, jobs, parts of
-pods. Invariants: nothing is forgotten but in `make_room`, which takes the same time however much is kept; between two
-calls of it that forget, ``most`` answers are added or met again; where it is called before each new answer, no more
-than twice the largest ``most`` are held, however long it lasts.
+Used where an answer costs more than a look-up, and keys come and go for ever: requests, jobs, parts of pods.
+Invariants: answers are dropped only in `make_room`, which takes constant time. Between two of its calls that drop,
+``most`` answers are added or used again. If it is called before each new answer, the cache holds at most twice the
+largest ``most``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Remembered(Generic[K, V]):
     Parameters
     ----------
     most : answers of a generation, at least 1.
-    most_size : of the sizes of one generation together, in the caller's unit.
+    most_size : limit on the total size of one generation, in the caller's unit.
     """
 
     def __init__(self, most: int, most_size: int = sys.maxsize) -> None:
@@ -34,28 +34,28 @@ class Remembered(Generic[K, V]):
         """Of the younger generation."""
 
     def get(self, key: K) -> V | None:
-        """Return what is kept under a key, and keep it longer if its generation has room."""
+        """Return the answer of a key, and keep it longer if its generation has room."""
         found = self._young.get(key)
         if found is None:
             found = self._old.get(key)
             if found is None:
                 return None
             if not self._full():
-                # It may be gone by now: specs of pods are read by the extender's thread, too, and at the same time.
+                # Another thread may have removed it: the extender's thread reads specs of pods at the same time.
                 self.keep(key, *self._old.pop(key, found))
         return found[0]
 
     def keep(self, key: K, value: V, size: int = 0) -> None:
-        """Keep an answer that was not there."""
+        """Add a missing answer."""
         self._young[key] = value, size
         self._size += size
 
     def make_room(self, most: int | None = None) -> None:
-        """Let the older generation go if the younger one is full.
+        """Drop the older generation if the younger one is full.
 
         Parameters
         ----------
-        most : answers of a generation from now on, where that changes with what is there.
+        most : answers of a generation from now on, if the number changes with the cluster.
         """
         if most is not None:
             self._most = most

@@ -1,7 +1,7 @@
-"""Shapes: what two pods must share to be interchangeable for the scheduler.
+"""Shapes: the fields that two pods must share to be interchangeable for the scheduler.
 
-Made by `cycle.Scheduler` when a pod enters the queue. A `FitShape` says which nodes can take a pod at all (requests,
-constraints, ports, exclusiveness); a `Shape` adds what a QoS forecast looks at (type, input size, expected rate).
+Made by `cycle.Scheduler` when a pod enters the queue. A `FitShape` decides which nodes can take a pod at all (requests,
+constraints, ports, exclusiveness). A `Shape` adds the inputs of a QoS forecast (type, input size, expected rate).
 Caches of feasibility, scores and probabilities are kept by shape, so that a thousand pods of a Job cost one evaluation.
 Invariant: pods of the same shape get the same answer from every filter and guard in the same state.
 """
@@ -23,18 +23,20 @@ from cotide_core.state.selection.peers import Peers
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 
 Columns = NDArray[np.intp] | slice
-"""Resource columns; a slice where they are neighbours, since numpy reads a slice several times faster than a list."""
+"""Resource columns; a slice if they are adjacent, since numpy reads a slice several times faster than a list."""
 
 
 @dataclass(eq=False, slots=True)
 class Constraints:
-    """What a pod demands of a node itself, whatever runs there; compared by identity, since equal ones are interned."""
+    """The demands of a pod on the node itself, independent of other pods; compared by identity, since equal ones are
+    interned.
+    """
 
     node_selector: tuple[tuple[str, str], ...] = ()
     node_terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
-    """Of each volume alternatives, one of which must hold."""
+    """For each volume the alternative terms; one of them must hold."""
     open_claims: tuple[OpenClaim, ...] = ()
     """See `events.Pod`."""
 
@@ -45,39 +47,40 @@ class FitShape:
 
     constraints: Constraints
     resources: tuple[str, ...]
-    """Names of the R resources asked for; the last is ``pods``, of which the pod itself is one."""
+    """Names of the R requested resources; the last is ``pods``, and the pod itself counts as one."""
     columns: Columns
     """Their R columns."""
     amounts: NDArray[np.int64]
     """(R, 1)"""
     scored_columns: Columns
-    """The columns that a free share is worked out from: cpu, memory and what else is asked for but ``pods``; of pods
-    that ask for reclaimed capacity only what they ask for."""
+    """The columns of the free share: cpu, memory and other requested resources except ``pods``. For pods of reclaimed
+    capacity only the requested ones.
+    """
     scored_amounts: NDArray[np.int64]
-    """With what scores count for containers without a request."""
+    """The requests, with the defaults that scores count for containers without a request."""
     demanded: tuple[tuple[int, int], ...]
     """(column, amount) of the R resources, for one row at a time."""
     scored: tuple[tuple[int, int], ...]
-    """The same of what a free share is worked out from."""
+    """(column, amount) of the free share's resources."""
     host_ports: tuple[HostPort, ...]
     service: str | None
     """Key of the promised Workload of an online pod; None for others."""
     exclusive: bool
     online: bool
     millicores: int
-    """Cpu asked for, plain and reclaimed."""
+    """Cpu request, plain and reclaimed."""
     physical: NDArray[np.int64] | None
-    """(2, 1) cpu and memory asked for, plain and reclaimed, of pods that ask for reclaimed capacity; None of others."""
+    """(2, 1) cpu and memory requests, plain and reclaimed, of pods of reclaimed capacity; None of others."""
     missing: str = ""
-    """The first resource asked for that no node offers; it has no column, and refuses every node."""
+    """The first requested resource that no node offers; it has no column, and refuses every node."""
     before: int = 0
     """How many of the R resources come before it."""
     peers: Peers | None = None
-    """What its pods have to do with other pods; None of most, which depend on nothing but the node itself."""
+    """The rules between its pods and other pods; None of most, which depend only on the node itself."""
     images: tuple[str, ...] = ()
-    """Of each container of its pods, where some node has one of them."""
+    """Image names of its containers, if some node has one of them."""
     counts: bool = field(init=False)
-    """Whether of a node that matches nothing but free amounts decides, other pods left aside."""
+    """Whether matching nodes differ only in free amounts for it, without regard to other pods."""
 
     def __post_init__(self) -> None:
         self.counts = not (self.service or self.exclusive or self.host_ports or self.physical is not None)
@@ -96,21 +99,22 @@ class Shape:
     type: str
     input_bytes: int
     type_column: int
-    """Column of the type; -1 for online pods. In a table that does not tell jobs apart, that of the first."""
+    """Column of the type; -1 for online pods. If the table merges jobs, that of the first."""
     order: int
     """Number of the shape in order of first appearance: breaks ties the same way in every run."""
     failed_at: int = field(default=-1)
-    """Relief clock at which no node was found for it; while the clock stands there, none will be."""
+    """Relief clock at its last failed search for a node; the search fails again while the clock stands there."""
     failed_peers: int = field(default=-1)
-    """Version of what concerns it of other pods then; where that moved, a bind may have made room."""
+    """Version of other pods' rules at that time; after a change a bind may have made room."""
     gratis: bool = False
-    """Whether its pods are of class gratis; False in a table that doesn't tell batch from gratis."""
+    """Whether its pods are of class gratis; False in a table that merges batch and gratis."""
     seconds: float = 0.0
-    """Run time that its pods are placed by: their p90, rounded up (see `lasting`); 0 where the policy looks at none."""
+    """Run time for the placement of its pods: their p90, rounded up (see `lasting`); 0 if the policy ignores run times.
+    """
     gang: str = ""
-    """Key of the gang of its pods: one of a parked shape speaks for all, and each gang must speak for itself."""
+    """Key of the gang of its pods: one pod represents a parked shape, and each gang needs its own representative."""
     importance: tuple[int, int] = (0, 0)
-    """Rank of the class and priority of its pods; the priority is 0 in a table that does not tell priorities apart."""
+    """Rank of the class and priority of its pods; the priority is 0 in a table that merges priorities."""
 
     online: bool = field(init=False)
     """Whether its pods are of class online."""
@@ -125,12 +129,12 @@ class ShapeTable:
     Parameters
     ----------
     by_class : whether batch and gratis pods get shapes of their own; for policies that treat them differently.
-    by_job : whether pods of different type or input size do; a policy that asks for no forecast of them can't tell
-        them apart, and each shape more is an attempt more whenever something gets free.
-    by_namespace : whether pods of different namespaces do: of a parked shape one speaks for all, and under an order by
-        shares each namespace must speak for itself.
-    by_priority : whether pods of different class or priority do: they may displace others, and leave other claims.
-    by_peers : whether rules about other pods, and images, are read; not where kube-scheduler has looked at them.
+    by_job : whether pods of different type or input size do. A policy without forecasts of them treats them alike, and
+        each additional shape costs an attempt whenever resources are released.
+    by_namespace : whether pods of different namespaces do: one pod represents a parked shape, and under an order by
+        shares each namespace needs its own.
+    by_priority : whether pods of different class or priority do: they may displace others, and respect other claims.
+    by_peers : whether rules about other pods, and images, are read; False if kube-scheduler has checked them.
     """
 
     def __init__(
@@ -153,11 +157,11 @@ class ShapeTable:
         self._count = 0
 
     def of(self, pod: Pod, state: ClusterState, seconds: float = 0.0) -> Shape:
-        """Return the shape of a pod; makes the column of its type, where there is room for one more.
+        """Return the shape of a pod; makes the column of its type, if there is room for one more.
 
         Parameters
         ----------
-        seconds : run time that it is placed by; 0 for one that does not matter.
+        seconds : run time for its placement; 0 if it does not matter.
         """
         workload = state.workload(pod.workload)
         online = pod.workload_class is WorkloadClass.ONLINE
@@ -174,7 +178,7 @@ class ShapeTable:
         if gratis:
             key = (key, gratis)
         elif self._by_class and not online and not pod.preempts:
-            key = (key, "never preempts")  # of a parked shape one speaks for all
+            key = (key, "never preempts")  # one pod represents a parked shape
         if self._by_priority:
             key = (key, "importance", pod.importance, pod.preempts)
         if pod.gang is not None:
@@ -205,7 +209,7 @@ class ShapeTable:
         return shape
 
     def drop_stale(self, state: ClusterState) -> set[FitShape]:
-        """Drop and return the fit shapes whose resources have another column by now, or have got one."""
+        """Drop and return the fit shapes with resources that have another column by now, or have received one."""
         known = state.columns.resources
         stale = {
             fit

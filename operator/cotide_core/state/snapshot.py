@@ -1,10 +1,10 @@
-"""The frozen columnar view that one cycle decides on.
+"""The frozen columnar view for the decisions of one cycle.
 
-Made by `cycle.Scheduler` after all events of a cycle were applied; read by feasibility, scoring, mixes and policies.
-It is a set of read-only numpy views, so taking one costs microseconds whatever the size of the cluster. No event is
-applied while it is in use: the only changes that show through are the placements which the cycle itself assumes, on
-purpose, since each decision must see those before it. It is good for further cycles until an event moves the
-arrays. Shapes: N rows, R resources, T job types; dead rows have ``alive`` False and nothing allocatable.
+Made by `cycle.Scheduler` after all events of a cycle were applied; read by feasibility, scoring, mixes and policies. It
+is a set of read-only numpy views, so taking one costs microseconds for a cluster of any size. While it is in use, no
+event is applied. The placements that the cycle itself assumes show through on purpose, since each decision must see
+those before it. It is valid for further cycles until an event moves the arrays. Shapes: N rows, R resources, T job
+types; dead rows have ``alive`` False and nothing allocatable.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class Snapshot:
     spec_versions: Integers
     held: Integers
     cells: Cells
-    """The same of single rows, in plain numbers; only read here."""
+    """Single rows as plain numbers; read only."""
     columns: NodeColumns
     """The live table, for its clocks and its journal of changed rows."""
     layout: int
-    """What `columns` counted when this was taken."""
+    """The layout of `columns` when this was taken."""
     state: ClusterState
-    """For what is looked up by key: promises, rates of a Workload, records."""
+    """For look-ups by key: promises, rates of a Workload, records."""
 
     @classmethod
     def of(cls, state: ClusterState) -> Snapshot:
-        """View the state as it is now."""
+        """View the current state."""
         columns = state.columns
         size = columns.size
         return cls(

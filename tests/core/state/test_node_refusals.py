@@ -85,7 +85,7 @@ def test_the_engine_wakes_by_itself_when_a_back_off_is_over() -> None:
     first, second = pod("p0"), pod("p1")
     scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
     (message,) = messages(scheduler, [*refused(first, 5.0), PodUpserted(second)], 5.0)
-    assert message == "0/1 nodes are available: 1 node(s) refused a pod like this lately: MemoryPressure"
+    assert message == "0/1 nodes are available: 1 node(s) recently refused a pod like this: MemoryPressure"
     assert scheduler.next_wakeup(5.0) == 5.0 + FIRST
     assert bound(scheduler, [Tick()], 5.0 + FIRST) == ["p1"]
 
@@ -256,7 +256,7 @@ def test_an_engine_that_follows_another_leaves_a_node_alone_for_the_rest_of_its_
     before.handle(refused(first, 5.0), 5.0)
     after = restarted(before, 6.0, policy=policy)
     (message,) = messages(after, [PodUpserted(pod("p1"))], 7.0)
-    assert message.endswith("1 node(s) refused a pod like this lately: MemoryPressure")
+    assert message.endswith("1 node(s) recently refused a pod like this: MemoryPressure")
     assert after.next_wakeup(7.0) == 5.0 + FIRST
     assert bound(after, [Tick()], 5.0 + FIRST) == ["p1"]
 

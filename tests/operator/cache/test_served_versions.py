@@ -60,7 +60,7 @@ async def test_pods_of_a_group_of_the_servers_own_start_together_whichever_versi
 
         async def told() -> bool:
             events = await world.client.list("/api/v1/namespaces/default/events")
-            return any(f"2 of {SIZE} are there and can start" in event.get("message", "") for event in events)
+            return any(f"2 of {SIZE} are present and can start" in event.get("message", "") for event in events)
 
         await world.until("two of three wait for the third", told)
         assert await world.placed() == {}

@@ -140,7 +140,7 @@ async def test_one_that_finds_no_room_says_so_and_why_in_the_words_of_the_pod_th
     scene.group()
     for name in ("a", "b"):
         scene.pod(name)
-    scene.decide("a", "gang ns/train: waits until 2 can start at once; ns/b says more", "WaitingForGang")
+    scene.decide("a", "gang ns/train: waits until 2 can start at once; see ns/b", "WaitingForGang")
     scene.decide("b", NO_ROOM)
     assert await scene.written() == [unschedulable(at=1)]
     scene.group(unschedulable(at=1))
@@ -162,7 +162,7 @@ async def test_one_whose_pods_wait_for_others_a_turn_or_a_gate_stays_pending(sce
 async def test_one_that_was_unschedulable_and_now_lacks_a_pod_says_that(scene: Scene) -> None:
     scene.group(unschedulable(at=0))
     scene.pod("a")
-    scene.decide("a", "gang ns/train: 1 of 2 are there and can start, waits for the others", "WaitingForGang")
+    scene.decide("a", "gang ns/train: 1 of 2 are present and can start, waits for the others", "WaitingForGang")
     (said,) = await scene.written()
     assert (said["reason"], said["lastTransitionTime"]) == ("Unschedulable", "1970-01-01T00:01:00Z")
     assert "waits for the others" in said["message"]

@@ -149,7 +149,7 @@ async def test_a_group_says_why_it_finds_no_room_and_then_that_it_is_scheduled(c
             await until_placed(cluster, "blocker")
             await make_group(cluster, {"gang": {"minCount": SIZE}})
             await make_members(cluster, *names[:-1])
-            await until_told(cluster, f"2 of {SIZE} are there and can start")
+            await until_told(cluster, f"2 of {SIZE} are present and can start")
             assert await shown(cluster) == {"train": "Pending"}
             await make_members(cluster, names[-1])
             said = await until_said(cluster, "False")

@@ -71,7 +71,7 @@ async def start_whole(cluster: RealCluster, **parts: Any) -> None:
     names = [f"member-{number}" for number in range(SIZE)]
     for name in names[:-1]:
         await cluster.client.create(cluster.pods, our_pod_manifest(name, "1", "64Mi", cls="batch", **parts))
-    await until_told(cluster, f"2 of {SIZE} are there and can start")
+    await until_told(cluster, f"2 of {SIZE} are present and can start")
     assert await cluster.placed() == {}
     await cluster.client.create(cluster.pods, our_pod_manifest(names[-1], "1", "64Mi", cls="batch", **parts))
 

@@ -1,1 +1,1 @@
-"""What a pod demands and prefers of other pods and of the domains that they run in, for all nodes at once."""
+"""The demands and preferences of a pod about other pods and their domains, for all nodes at once."""

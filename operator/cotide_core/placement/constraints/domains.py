@@ -1,7 +1,7 @@
 """Sums over topology domains: nodes that share a value of a label.
 
-Used by the rules of this folder. A number is known for each row that has pods (`state.pod_matches`); a domain's is
-their sum. Invariant: a row without the label is in no domain, and has no sum but 0.
+Used by the rules of this folder. `state.pod_matches` keeps a number for each row that has pods; a domain's is their
+sum. Invariant: a row without the label is in no domain, and its sum is 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Domains:
         self._known: dict[str, tuple[NDArray[np.int32], int]] = {}
 
     def of(self, key: str) -> tuple[NDArray[np.int32], int]:
-        """Return (N,) number of each row's domain, negative where it is in none, and how many numbers there are."""
+        """Return (N,) number of each row's domain, negative if it is in none, and an upper bound of the numbers."""
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self.index.domains(key, self.snapshot)
@@ -52,6 +52,6 @@ class Domains:
         return sums
 
     def counts(self, key: str, rows: Mapping[int, int], among: Booleans | None = None) -> Integers:
-        """Return (N,) the sum of each row's domain, 0 where it is in none."""
+        """Return (N,) the sum of each row's domain, 0 if it is in none."""
         sums = self.sums(key, rows, among)
         return np.append(sums, 0)[self.of(key)[0]]

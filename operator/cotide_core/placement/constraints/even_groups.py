@@ -1,9 +1,9 @@
-"""The best row of a shape that only prefers an even spread, without a look at every row.
+"""The best row of a shape that only prefers an even spread, without a scan of all rows.
 
-Called by `candidates`. Rows in the same domains with as many matching pods of their own are worth the same to a spread:
-they form a group, and within one the policy's own score decides. A placement moves one row to another group and adds
-to a few sums; then the groups are compared, of which there are a handful however many nodes there are. Invariant:
-scores are, bit by bit, what `topology_spread.evenness` gives (a Hypothesis test compares them).
+Called by `candidates`. Rows in the same domains with equal numbers of own matching pods have the same value for a
+spread. They form a group; within a group the policy's own score decides. A placement moves one row to another group and
+adds to a few sums. Then the groups are compared: a handful, independent of the number of nodes. Invariant: scores equal
+those of `topology_spread.evenness`, bit by bit (a Hypothesis test compares them).
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 
 MAX_GROUPS: Final = 96
-"""Beyond this a look at every row is about as fast (chosen: a group takes half a microsecond)."""
+"""With more groups a look at every row is about as fast (chosen: a group takes half a microsecond)."""
 KEPT: Final = 32
-"""Best rows of a group that are kept in order (chosen: there are several groups, and each list costs a pass)."""
+"""Best rows of a group in sorted order (chosen: there are several groups, and each list costs a pass)."""
 _MAX_CODES: Final = 65_536
-"""Combinations of domains that are counted in a table; more are more groups than are kept."""
+"""Combinations of domains in a table; more would exceed the kept groups."""
 Key = tuple[int, ...]
-"""Of each constraint the number of the domain, or the pods on the row itself; `ABSENT` without the label. Empty where
-rows are not ranked."""
+"""For each constraint the number of the domain, or the pods on the row itself; `ABSENT` without the label. Empty if
+rows are not ranked.
+"""
 
 
 @dataclass(slots=True)
@@ -55,18 +56,18 @@ class _Constraint:
     sums: list[int]
     """Pods by domain."""
     seen: dict[int, int]
-    """Pods by row that are counted so far; the same for all constraints of one counter."""
+    """Counted pods by row so far; the same for all constraints of one counter."""
 
 
 class _Group:
-    """Rows that are worth the same to a spread.
+    """Rows of equal value for a spread.
 
     Attributes
     ----------
     fits : how many of them fit the shape.
-    top, equals : the highest score among them and how many have it; None until it is looked at.
-    fixed : the cost of what is counted on the row itself.
-    parts : of what is counted by domain: sums, the number of the domain, weight and allowance.
+    top, equals : the highest score among them and how many have it; None until it is computed.
+    fixed : the cost of the pods that count on the row itself.
+    parts : the costs by domain: sums, the number of the domain, weight and allowance.
     """
 
     __slots__ = ("equals", "fits", "fixed", "key", "number", "parts", "ranking", "top")
@@ -83,11 +84,11 @@ class _Group:
 
 
 class EvenGroups:
-    """The rows that fit a shape, grouped by what its spread constraints count of them.
+    """The rows that fit a shape, grouped by the counts of its spread constraints.
 
     Parameters
     ----------
-    weight : what an even spread adds to a score at most.
+    weight : the most that an even spread adds to a score.
     """
 
     def __init__(self, shape: FitShape, index: LabelIndex, ties: Ties, weight: float) -> None:
@@ -97,23 +98,23 @@ class EvenGroups:
         self._weight = weight
         self._constraints: list[_Constraint] = []
         self._counters: list[tuple[Counter, dict[int, int], list[_Constraint]]] = []
-        """Each counter with what was seen of it, and the constraints by domain that it counts for."""
+        """Each counter with its last seen state, and its constraints by domain."""
         self._moves = False
-        """Whether a pod more or less on a row gives it another group."""
+        """Whether one pod more or less on a row moves it to another group."""
         self._ranked = memoryview(b"")
         self._groups: list[_Group] = []
         self._by_key: dict[Key, int] = {}
         self._group_of: Integers = np.zeros(0, np.int64)
         self._cells = self._group_of.data
         self._alive: list[_Group] = []
-        """The groups with rows that fit; those that a spread does not rank are apart."""
+        """The groups with rows that fit, without those that a spread does not rank."""
         self._unranked: list[_Group] = []
         self._ranked_fits = 0
         self._weighed = -1
-        """How many ranked rows fitted when the groups got their weights; -1 where they need others."""
+        """Number of ranked rows that fitted when the groups got their weights; -1 if they need others."""
 
     def rebuild(self, snapshot: Snapshot, scores: Floats) -> bool:
-        """Group all rows; False where there are too many groups, and nothing else may be asked then.
+        """Group all rows; False for too many groups, and then no other method may be called.
 
         Parameters
         ----------
@@ -160,10 +161,14 @@ class EvenGroups:
         self._counters = [
             (
                 counter,
-                there,
-                [constraint for constraint in self._constraints if constraint.seen is there and not constraint.by_row],
+                counts_by_row,
+                [
+                    constraint
+                    for constraint in self._constraints
+                    if constraint.seen is counts_by_row and not constraint.by_row
+                ],
             )
-            for counter, there in seen.items()
+            for counter, counts_by_row in seen.items()
         ]
         for row in {row for constraint in self._constraints if constraint.by_row for row in constraint.seen}:
             if self._cells[row] >= 0:
@@ -172,7 +177,7 @@ class EvenGroups:
         return len(self._groups) <= MAX_GROUPS
 
     def take(self, row: int, before: float, after: float) -> bool:
-        """Take in a row that changed, with its score before and after; False where there are too many groups now."""
+        """Apply a changed row, with its score before and after; False if there are too many groups now."""
         moved = False
         for counter, seen, by_domain in self._counters:
             now, known = counter.rows.get(row, 0), seen.get(row, 0)
@@ -233,7 +238,7 @@ class EvenGroups:
         return scores + added[self._group_of]
 
     def _evens(self) -> list[tuple[_Group, float]]:
-        """Return the groups with rows that fit, and what an even spread adds to the scores of each."""
+        """Return the groups with rows that fit, and the amount that an even spread adds to the scores of each."""
         if self._weighed != self._ranked_fits:
             self._weigh()
         costs = []
@@ -252,7 +257,7 @@ class EvenGroups:
         return found + [(group, 0.0) for group in self._unranked] if self._unranked else found
 
     def _weigh(self) -> None:
-        """Work out what a pod counts under each constraint, by the number of domains that have a row that fits."""
+        """Compute the weight of a pod under each constraint, from the number of domains that have a row that fits."""
         ranked, constraints = self._alive, self._constraints
         weights = [
             weight_of(self._ranked_fits if constraint.by_row else len({group.key[index] for group in ranked}))
@@ -315,7 +320,7 @@ class EvenGroups:
         self._count(group, 1)
 
     def _count(self, group: _Group, change: int) -> None:
-        """Note that more or fewer rows of a group fit."""
+        """Record that more or fewer rows of a group fit."""
         before, group.fits = group.fits, group.fits + change
         if not before or not group.fits:
             listed = self._alive if group.key else self._unranked

@@ -1,9 +1,9 @@
-"""Which nodes other pods leave to a pod: affinity and anti-affinity, spread, claims for one alone, attached volumes.
+"""Refusals of nodes by other pods: affinity and anti-affinity, spread, exclusive claims, attached volumes.
 
-Called by `feasibility` for shapes with `Peers`. Evaluates all rows at once from the numbers that `state.pod_matches`
-keeps, and again only when one of them, or a node, changed. The order of the rules and the words are kube-scheduler's
-(VolumeRestrictions, NodeVolumeLimits, PodTopologySpread, InterPodAffinity), so that a node is counted under the same
-reason. Invariant: a row is let pass exactly where kube-scheduler's filters of these names let a node pass
+Called by `feasibility` for shapes with `Peers`. Evaluates all rows at once from the numbers of `state.pod_matches`, and
+again only when one of them, or a node, changed. The order of the rules and the words are kube-scheduler's
+(VolumeRestrictions, NodeVolumeLimits, PodTopologySpread, InterPodAffinity), so that a node counts under the same
+reason. Invariant: a row passes exactly when kube-scheduler's filters of these names admit the pod
 (tests/real/test_constraints.py compares random clusters).
 """
 
@@ -32,10 +32,10 @@ PEER: Final = "node(s) didn't match pod anti-affinity rules"
 KEPT_OFF: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 REFUSALS: Final = (CLAIMED, FULL, NO_DOMAIN, SKEWED, NO_PEER, PEER, KEPT_OFF)
 MAY_LEAVE: Final = (CLAIMED, SKEWED, PEER, KEPT_OFF)
-"""Those that end when pods leave, as in kube-scheduler; volumes are looked at for all pods of a node and stay."""
+"""Refusals that end when pods leave, as in kube-scheduler; volumes are counted for all pods of a node and stay."""
 REMEMBERED: Final = 1024
-"""Shapes whose codes are kept (chosen: 2 bytes a node each, 10 MB at 5,000 nodes). Pods with volumes of their own are
-each a shape."""
+"""Shapes with kept codes (chosen: 2 bytes a node each, 10 MB at 5,000 nodes). Each pod with its own volumes is a shape.
+"""
 
 
 class PeerCodes:
@@ -54,7 +54,7 @@ class PeerCodes:
         """Volumes of a driver that rows may still have attached, as of a stamp."""
 
     def of(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.int16]:
-        """Return (N,) 0 where no other pod and no domain refuses the shape, else the code of the first reason."""
+        """Return (N,) 0 if no other pod and no domain refuses the shape, otherwise the code of the first reason."""
         assert shape.peers is not None  # noqa: S101 - the caller looked
         matches = snapshot.state.matches
         matches.count_all(shape.peers)
@@ -99,10 +99,9 @@ class PeerCodes:
         return np.where(self._beyond_limits(peers, snapshot) & (codes != claimed), np.int16(full), codes)
 
     def _beyond_limits(self, peers: Peers, snapshot: Snapshot) -> Booleans:
-        """Return (N,) whether a row would have more volumes of a driver attached than its node says it takes.
+        """Return (N,) whether a row would exceed its node's limit of attached volumes of a driver.
 
-        A volume that is attached there already costs nothing; where nothing new is to be attached, no limit is in the
-        way.
+        A volume that is attached there already costs nothing; with nothing new to attach, the limits do not apply.
         """
         attached = snapshot.state.matches.attached
         volumes: dict[str, list[str]] = {}
@@ -136,8 +135,8 @@ class PeerCodes:
 def _near_all(domains: Domains, shape: FitShape) -> Booleans:
     """Return (N,) whether a pod that all affinity terms select runs in the row's domain of each term.
 
-    Where no such pod runs in any domain of the terms, a pod that they select itself is the first of its group, and may
-    go wherever there are domains.
+    If no such pod runs in any domain of the terms, a pod that they select itself is the first of its group. It may go
+    to any node with the domains.
     """
     peers = shape.peers
     assert peers is not None and peers.affinity is not None  # noqa: S101, PT018 - the caller looked

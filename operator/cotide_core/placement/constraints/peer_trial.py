@@ -1,8 +1,8 @@
-"""Whether other pods would leave a node to a pod if some of them were not there.
+"""Whether other pods would admit a pod to a node if some of them were gone.
 
-Made by `feasibility` for one preemption of a shape with `Peers`; asked about a few nodes and many sets of pods, so each
-sum over a domain is taken once and a set of pods is a difference to it. Invariant: `passes` says of a row without the
-pods what `peer_codes` would say of it after these pods left (tests/core/reclaiming/preemption/test_rules.py).
+Made by `feasibility` for one preemption of a shape with `Peers`. It checks a few nodes and many sets of pods, so each
+sum over a domain is computed once and a set of pods is a difference to it. Invariant: `passes` equals the answer of
+`peer_codes` about the row after these pods left (tests/core/reclaiming/preemption/test_rules.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cotide_core.state.snapshot import Snapshot
 Rule = Callable[[int, Sequence[Pod]], bool]
 """Whether a row passes without some of its pods."""
 Leaving = Callable[[Sequence[Pod]], int]
-"""How many of some pods are counted."""
+"""How many of some pods count."""
 
 
 class PeerTrial:
@@ -48,7 +48,7 @@ class PeerTrial:
                 self._rules.append(self._nothing_left(key, rows, self._leaving_keepers(key)))
 
     def passes(self, row: int, without: Sequence[Pod]) -> bool:
-        """Whether all rules leave a row to the shape once these pods of the row are gone."""
+        """Whether all rules admit the shape to a row once these pods of the row are gone."""
         return all(rule(row, without) for rule in self._rules)
 
     def _claims(self, row: int, without: Sequence[Pod]) -> bool:
@@ -108,12 +108,12 @@ class PeerTrial:
             if domain < 0:
                 return False
             gone = leaving(without) if counted[row] else 0
-            there = sums.item(domain) - gone if known[domain] else 0
+            matching = sums.item(domain) - gone if known[domain] else 0
             least = 0
             if enough:
                 # The emptiest of the others, where the row's own domain was the emptiest before.
                 others = lowest[1:] if known[domain] and sums.item(domain) == lowest[0] else lowest[:1]
-                least = min([*others, there] if known[domain] else others)
-            return there + itself - least <= spread.max_skew
+                least = min([*others, matching] if known[domain] else others)
+            return matching + itself - least <= spread.max_skew
 
         return rule

@@ -1,8 +1,8 @@
-"""What a pod would like, and what placed pods would like of it: nodes, pods near or far, and a more even spread.
+"""The wishes of a pod, and of placed pods about it: nodes, pods near or far, and a more even spread.
 
 Called by `feasibility` for the scores of shapes with such wishes. Each wish is scaled to 0 to 1 over the nodes that
-fit, as kube-scheduler scales it to 0 to 100, and weighs what it weighs there beside the free share of a node, which our
-ranks give 0 to 1. A wish never forbids a node.
+fit, as kube-scheduler scales it to 0 to 100. Its weight relative to the free share of a node is kube-scheduler's; our
+ranks give that share 0 to 1. A wish never forbids a node.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 
 WEIGHT: Final = 2.0
-"""Of each wish, where the free share weighs 1: kube-scheduler's default weights of NodeAffinity, PodTopologySpread and
-InterPodAffinity beside NodeResourcesFit (k8s.io/kubernetes, default_plugins.go)."""
+"""Weight of each wish relative to the free share at 1: kube-scheduler's default weights of NodeAffinity,
+PodTopologySpread, InterPodAffinity and NodeResourcesFit (k8s.io/kubernetes, default_plugins.go).
+"""
 
 
 def prefers(peers: Peers) -> bool:
@@ -33,7 +34,7 @@ def prefers(peers: Peers) -> bool:
 
 
 def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Booleans, weight: float) -> Floats | None:
-    """Return (N,) what is added to the scores of the rows that fit; None where no wish tells them apart."""
+    """Return (N,) the addition to the scores of the rows that fit; None if all rows are equal to the wishes."""
     peers = shape.peers
     if peers is None or not fits.any():
         return None

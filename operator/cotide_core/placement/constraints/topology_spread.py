@@ -1,8 +1,8 @@
 """Spread over domains: which nodes would make it too uneven, and which make it more even.
 
-Called by `peer_codes` for required constraints and by `preferences` for the others.
-Source: the Kubernetes documentation, "Pod Topology Spread Constraints"; kube-scheduler's plugin PodTopologySpread
-counts a domain when one of its nodes has all labels of the constraints and passes the inclusion policies.
+Called by `peer_codes` for required constraints and by `preferences` for the others. Source: the Kubernetes
+documentation, "Pod Topology Spread Constraints". kube-scheduler's plugin PodTopologySpread counts a domain when one of
+its nodes has all labels of the constraints and passes the inclusion policies.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from cotide_core.state.shapes import FitShape
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 POINTS: Final = 100
-"""Steps of a score (kube-scheduler's ``MaxNodeScore``). Rounding down sets the most even rows apart by a whole step,
-even where thousands of pods are counted and one pod more changes little."""
+"""Steps of a score (kube-scheduler's ``MaxNodeScore``). Rounding down separates the most even rows by a whole step,
+even if thousands of pods count and one pod more changes little.
+"""
 Constraint = tuple[Spread, Counter, bool]
 """A constraint, the pods that it counts, and whether it selects the pod itself."""
 
@@ -35,8 +36,8 @@ def refused_by_spread(shape: FitShape, peers: Peers, domains: Domains) -> Iterat
         numbers, sums, known, _ = counted_domains(shape, peers, spread, counter, domains)
         enough = known.sum() >= max(1, spread.min_domains)
         least = int(sums[known].min()) if enough else 0
-        there = np.append(np.where(known, sums, 0), 0)[numbers]
-        yield numbers < 0, (numbers >= 0) & (there + itself - least > spread.max_skew)
+        matching = np.append(np.where(known, sums, 0), 0)[numbers]
+        yield numbers < 0, (numbers >= 0) & (matching + itself - least > spread.max_skew)
 
 
 def required_spreads(peers: Peers) -> list[tuple[int, Counter]]:
@@ -58,11 +59,11 @@ def counted_domains(
 
 
 def evenness(shape: FitShape, peers: Peers, domains: Domains, fits: Booleans) -> Floats | None:
-    """Return (N,) 0 to 1, how even each row that fits would leave things; None where no constraint asks.
+    """Return (N,) 0 to 1, how even the spread is with the pod on each row that fits; None without constraints.
 
-    The sum of the counts, each weighted by the logarithm of its number of domains, is turned round, scaled and rounded
-    down to whole hundredths as kube-scheduler does; rows that lack a label get 0, unless the constraints do not require
-    labels. Each node is a domain of the hostname, whatever the inclusion policies say.
+    The sum of the counts, each weighted by the logarithm of its number of domains, is reversed, scaled and rounded down
+    to whole hundredths as in kube-scheduler. Rows that lack a label get 0, unless the constraints do not require
+    labels. For the hostname each node is a domain, regardless of the inclusion policies.
     """
     soft = preferred_spreads(peers)
     if not soft or not fits.any():
@@ -77,16 +78,16 @@ def evenness(shape: FitShape, peers: Peers, domains: Domains, fits: Booleans) ->
         numbers, size = domains.of(spread.topology_key)
         if spread.topology_key == HOSTNAME:
             number = int(scored.sum())
-            there = np.zeros(len(cost), np.int64)
+            matching = np.zeros(len(cost), np.int64)
             for row, count in matches.rows(counter).items():
-                there[row] = count
+                matching[row] = count
         else:
-            # A domain for the rows without the label, too, where there are any.
+            # One more domain for the rows without the label, if there are any.
             number = int((np.bincount(numbers[scored] + 1, minlength=size + 1) > 0).sum())
-            there = domains.counts(
+            matching = domains.counts(
                 spread.topology_key, matches.rows(counter), counted_rows(shape, spread, ranked, domains)
             )
-        cost += np.where(numbers >= 0, there * weight_of(number) + (spread.max_skew - 1), 0.0)
+        cost += np.where(numbers >= 0, matching * weight_of(number) + (spread.max_skew - 1), 0.0)
     costs = np.rint(cost).astype(np.int64)
     least, most = int(costs[scored].min()), int(costs[scored].max())
     even = np.ones(len(costs)) if most == 0 else POINTS * (most + least - costs) // most / POINTS
@@ -94,24 +95,24 @@ def evenness(shape: FitShape, peers: Peers, domains: Domains, fits: Booleans) ->
 
 
 def weight_of(domains: int) -> float:
-    """Return what a pod counts in one of so many domains: less where they are few (kube-scheduler's formula)."""
+    """Return the weight of a pod for a number of domains: less for few domains (kube-scheduler's formula)."""
     return log(domains + 2)
 
 
 def preferred_spreads(peers: Peers) -> list[Constraint]:
     """Return the constraints that no row has to fulfil, those by hostname first."""
-    return sorted(_of(peers, required=False), key=lambda one: one[0].topology_key != HOSTNAME)
+    return sorted(_of(peers, required=False), key=lambda constraint: constraint[0].topology_key != HOSTNAME)
 
 
 def ranked_rows(constraints: Sequence[Constraint], domains: Domains) -> Booleans:
-    """Return (N,) rows that preferred constraints tell apart: those with all labels, where they are required."""
+    """Return (N,) rows that preferred constraints rank: those with all labels, if labels are required."""
     if any(spread.requires_labels for spread, _, _ in constraints):
         return _labelled(constraints, domains)
     return domains.snapshot.alive
 
 
 def counted_rows(shape: FitShape, spread: Spread, ranked: Booleans, domains: Domains) -> Booleans:
-    """Return (N,) rows of which pods count for their domain."""
+    """Return (N,) rows with pods that count for their domain."""
     return ranked & _included(shape, spread, domains)
 
 

@@ -1,9 +1,9 @@
-"""Which nodes the volumes of a pod leave to it, for all nodes at once.
+"""The nodes that the volumes of a pod admit, for all nodes at once.
 
-Called by `feasibility` where many nodes are to be matched. Volumes that are bound say themselves where they can be
-used; for a claim that waits for its pod a volume is found, or can be made, on some nodes and not on others. Source: the
-Kubernetes documentation, "Persistent Volumes" and "Storage Classes"; kube-scheduler's plugins VolumeBinding and
-VolumeZone. Invariant: what is said of a row is what `node_predicates.volume_refusal` says of its node.
+Called by `feasibility` to match many nodes. Bound volumes state the nodes that can use them. For a claim that waits for
+its pod, a volume exists or can be created on some nodes only. Source: the Kubernetes documentation, "Persistent
+Volumes" and "Storage Classes"; kube-scheduler's plugins VolumeBinding and VolumeZone. Invariant: the answer for a row
+equals that of `node_predicates.volume_refusal` for its node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotide_core.state.snapshot import Snapshot
 
 
 def refused_by_volumes(constraints: Constraints, index: LabelIndex, snapshot: Snapshot) -> list[str]:
-    """Return (N,) why each row can't take pods with these volumes; empty where it can."""
+    """Return (N,) why each row can't take pods with these volumes; empty if it can."""
     words = np.full(snapshot.size, "", object)
     for terms in constraints.volume_terms:
         words[~index.any_of(terms, snapshot) & (words == "")] = VOLUME_MISMATCH
@@ -36,9 +36,9 @@ def refused_by_volumes(constraints: Constraints, index: LabelIndex, snapshot: Sn
 
 
 def _without_volumes(claims: tuple[OpenClaim, ...], index: LabelIndex, snapshot: Snapshot) -> tuple[Booleans, Booleans]:
-    """Return (N,) where a claim finds no volume and none can be made, and where there is no room to make one.
+    """Return (N,) where a claim finds no volume and none can be created, and where the room for a new one is missing.
 
-    Each takes the first volume that nobody before took.
+    Each claim takes the first volume that is still free.
     """
     known: dict[tuple[NodeTerm, ...], Booleans] = {}
     everywhere = np.ones(snapshot.size, np.bool_)

@@ -1,1 +1,1 @@
-"""Selectors and what they select, found by a label that both must have."""
+"""Selectors and their matches, found by a label that both must have."""

@@ -1,8 +1,8 @@
 """Disruption budgets, and which of them count a pod.
 
 Owned by `cluster_state`, read by preemption. A budget's numbers change with each pod of it that comes or goes, its
-selector hardly ever: what selects a label set is remembered until a selector changes. Invariant: a budget with an empty
-selector counts no pod, as in kube-scheduler's preemption.
+selector hardly ever. The matches of a label set are therefore remembered until a selector changes. Invariant: a budget
+with an empty selector counts no pod, as in kube-scheduler's preemption.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cotide_core.events import Budget, Pod
 from cotide_core.state.selection.selector_index import Labels, SelectorIndex
 
 MAX_LABEL_SETS: Final = 4096
-"""Label sets of one namespace whose budgets are remembered (chosen: 1 MB)."""
+"""Label sets of one namespace with remembered budgets (chosen: 1 MB)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +34,7 @@ class Budgets:
         return bool(self._namespaces)
 
     def put(self, budget: Budget) -> None:
-        """Take in a budget, or its new numbers."""
+        """Add a budget, or its new numbers."""
         known = self._namespaces.setdefault(budget.key.partition("/")[0], _Namespace())
         before = known.budgets.get(budget.key)
         known.budgets[budget.key] = budget

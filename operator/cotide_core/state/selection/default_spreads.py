@@ -1,8 +1,8 @@
 """Spread constraints of pods that state none: which pods count as one service, and how they are spread.
 
-Owned by `pod_matches.PodMatches`. Services, ReplicaSets, StatefulSets and ReplicationControllers are kept by
-namespace; a pod's selector is made of all Services that select it and of the owner that controls it. Only online pods
-are spread. Invariant: a pod without such a selector, or with spread constraints of its own, gets none.
+Owned by `pod_matches.PodMatches`. Services, ReplicaSets, StatefulSets and ReplicationControllers are kept by namespace.
+A pod's selector combines all Services that select it and the owner that controls it. Only online pods are spread.
+Invariant: a pod without such a selector, or with spread constraints of its own, gets none.
 
 Source: kube-scheduler's helper ``DefaultSelector`` and ``PodTopologySpreadArgs`` (k8s.io/kubernetes,
 pkg/scheduler/framework/plugins/helper/spread.go and podtopologyspread/plugin.go).
@@ -20,7 +20,7 @@ from cotide_core.state.selection.selector_index import Labels, SelectorIndex
 
 SERVICE: Final = "Service"
 MAX_MEMO: Final = 16_384
-"""Answers about sets of labels of one namespace that are remembered (chosen: some MB)."""
+"""Remembered answers about sets of labels of one namespace (chosen: some MB)."""
 _NO_RULES: Final = PodRules()
 
 
@@ -33,10 +33,11 @@ class _Namespace:
     owners: dict[str, Selector] = field(default_factory=dict)
     """By ``Kind/name``."""
     answers: dict[tuple[Labels, str, int], tuple[PodRules | None, PodRules | None]] = field(default_factory=dict)
-    """A pod's own rules and those with default constraints, by labels, controller and the identity of its own, which
-    are kept so that it stays theirs."""
+    """A pod's own rules and those with default constraints, by labels, controller and the identity of the own rules.
+    The entry holds the own rules, so that the identity stays theirs.
+    """
     interned: dict[tuple[int, Selector], PodRules] = field(default_factory=dict)
-    """The latter by own rules and selector: one object for equal ones."""
+    """The rules with default constraints by own rules and selector: one object for equal ones."""
 
 
 class DefaultSpreads:
@@ -45,7 +46,7 @@ class DefaultSpreads:
     Attributes
     ----------
     constraints : without a selector; none: pods are not spread by default.
-    changed : namespaces whose selectors changed since the reader last emptied the set.
+    changed : namespaces with changed selectors since the reader last emptied the set.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class DefaultSpreads:
         return len(self._namespaces)
 
     def put(self, selector: PodSelector) -> None:
-        """Take in the selector of a Service or a controller."""
+        """Add the selector of a Service or a controller."""
         name, _, rest = selector.key.partition("/")
         found = self._namespaces.get(name)
         if found is None:
@@ -85,7 +86,7 @@ class DefaultSpreads:
             del self._namespaces[name]
 
     def rules_of(self, pod: Pod, namespace: str) -> PodRules | None:
-        """Return the rules of a pod, with default constraints where it states none and something selects it."""
+        """Return the rules of a pod, with default constraints if it states none and something selects it."""
         own = pod.rules
         found = self._namespaces.get(namespace)
         if found is None or not self.constraints or pod.workload_class is not WorkloadClass.ONLINE:
@@ -126,7 +127,9 @@ class DefaultSpreads:
         for name in found.services.matching(pod.labels):
             merged.update(dict.fromkeys(found.selectors[name]))
         merged.update(dict.fromkeys(found.owners.get(pod.controller, ())))
-        return tuple(sorted(merged, key=lambda one: (one.key, one.operator, one.values)))
+        return tuple(
+            sorted(merged, key=lambda requirement: (requirement.key, requirement.operator, requirement.values))
+        )
 
     def _forget_answers(self, name: str, found: _Namespace) -> None:
         found.answers.clear()

@@ -1,10 +1,11 @@
-"""How much one cycle may compare: pairs of a selector and an object, of a keeper and a pod, of a claim and a pod.
+"""The comparisons that one cycle may make: pairs of a selector and an object, of a keeper and a pod, of a claim and a
+pod.
 
-Owned by `state.pod_matches`, asked by `cycle.Scheduler` before work that can wait for the next cycle; `EventSource`
-counts claims of pods with one of its own, before the cycle. Decisions are
-bounded by number elsewhere; one decision may compare thousands of pairs. Each namespace has a share, so that pods with
-costly rules leave room for those of others. Invariant: only numbers decide, so that a replay defers alike; the first
-that asks in a cycle may go on, so that each cycle gets something done.
+Owned by `state.pod_matches`. `cycle.Scheduler` checks it before work that can wait for the next cycle; `EventSource`
+counts claims of pods with its own budget, before the cycle. Decisions are bounded by number elsewhere; one decision may
+compare thousands of pairs. Each namespace has a share, so that pods with costly rules leave room for those of others.
+Invariant: only numbers decide, so that a replay defers alike. The first work of a cycle may always go on, so that each
+cycle makes progress.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 PAIRS_A_CYCLE: Final = 60_000
 """Chosen: some 30 ms."""
 SHARE: Final = 2
-"""Of the pairs of a cycle, one of so many parts is what one namespace may compare. Chosen."""
+"""One namespace may compare this fraction of a cycle's pairs (one part of so many). Chosen."""
 
 
 class PairBudget:

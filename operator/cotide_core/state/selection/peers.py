@@ -1,8 +1,8 @@
-"""What pods have to do with other pods: selectors that are counted, and terms of placed pods.
+"""Rules between pods: counted selectors, and terms of placed pods.
 
 Made by `state.pod_matches`, read by `placement.constraints`. A `Counter` exists for each distinct selector of a waiting
-pod's rules, a `Keeper` for each distinct term of placed pods that refuses or prefers pods that come. `Peers` is all of
-that which concerns pods of one kind. Invariant: equal ones are one object.
+pod's rules. A `Keeper` exists for each distinct term of placed pods that refuses or prefers pods that come. `Peers`
+holds all of these for pods of one kind. Invariant: equal ones are one object.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from cotide_core.state.attached_volumes import Attachments
 PAIRS_A_REQUIREMENT: Final = 2
 """Comparisons in the time that one requirement of new rules takes until its selector is known (measured: 1 us)."""
 PAIRS_A_PEERS: Final = 20
-"""Comparisons in the time that it takes to see what concerns a pod, where its rules are known (measured: 10 us)."""
+"""Comparisons in the time of finding the rules for a pod with known rules (measured: 10 us)."""
 CHANGES_A_PAIR: Final = 2
-"""Counters to which a pod is added in the time of a comparison (measured: .2 us each)."""
+"""Counters that one pod is added to in the time of a comparison (measured: .2 us each)."""
 KEEPERS_A_PAIR: Final = 16
-"""Keepers that are looked at in the time of a comparison (measured: 30 to 50 ns each)."""
+"""Keepers that are checked in the time of a comparison (measured: 30 to 50 ns each)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which pods are meant."""
+    """The selected pods."""
 
     namespaces: tuple[str, ...]
     namespace_selector: Selector | None
@@ -43,7 +43,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class RuleScopes:
-    """Which pods the rules of a pod mean, in the order of the rules."""
+    """The pods that the rules of a pod select, in the order of the rules."""
 
     affinity: tuple[Scope, ...]
     anti_affinity: tuple[Scope, ...]
@@ -75,21 +75,21 @@ class Counter:
 
     scopes: tuple[Scope, ...]
     living: bool
-    """Whether pods on their way out are left out."""
+    """Whether pods that are being deleted are left out."""
     rows: dict[int, int] = field(default_factory=dict)
     counted: bool = False
-    """Whether ``rows`` says anything yet."""
+    """Whether ``rows`` is counted."""
     version: int = 0
 
 
 @dataclass(eq=False, slots=True)
 class Keeper:
-    """Number of placed pods by row that refuse pods of a scope in their domain, or would have them there."""
+    """Number of placed pods by row that refuse pods of a scope in their domain, or prefer them there."""
 
     scope: Scope
     topology_key: str
     weight: int
-    """What each adds to the score of its domain; 0: they refuse."""
+    """The score that each adds to its domain; 0: they refuse."""
     number: int
     rows: dict[int, int] = field(default_factory=dict)
     version: int = 0
@@ -102,9 +102,9 @@ class Keepers:
     number: int
     refusing: tuple[Keeper, ...]
     wishing: tuple[Keeper, ...]
-    """That would have such pods in their domain, or elsewhere."""
+    """Keepers that prefer such pods in their domain, or elsewhere."""
     _seen: int = -1
-    """The clock when the versions were looked at last."""
+    """The clock of the last check of the versions."""
     _versions: tuple[int, int] = (0, 0)
 
     def version(self, clock: int) -> int:
@@ -112,7 +112,7 @@ class Keepers:
         return max(self._latest(clock))
 
     def refusing_version(self, clock: int) -> int:
-        """Return the same of those that refuse."""
+        """Return a number that rises with every change of a keeper that refuses."""
         return self._latest(clock)[0]
 
     def _latest(self, clock: int) -> tuple[int, int]:
@@ -128,7 +128,7 @@ NO_KEEPERS: Final = Keepers(-1, (), ())
 
 @dataclass(eq=False, slots=True)
 class Peers:
-    """All that pods of one kind have to do with other pods; compared by identity, since equal ones are interned."""
+    """All rules between pods of one kind and other pods; compared by identity, since equal ones are interned."""
 
     rules: PodRules
     kept: Keepers
@@ -147,7 +147,7 @@ class Peers:
     only_evens: bool = field(init=False)
     """Whether preferred spread constraints are all that there is."""
     pairs: int = field(init=False)
-    """What it takes to look at them once, in pairs."""
+    """Cost of one check of them, in pairs."""
 
     def __post_init__(self) -> None:
         rules = self.rules
@@ -165,7 +165,7 @@ class Peers:
 
     @property
     def wishers(self) -> tuple[Keeper, ...]:
-        """Return those that would have them in their domain, or elsewhere."""
+        """Return those that prefer them in their domain, or elsewhere."""
         return self.kept.wishing
 
     @property
@@ -177,7 +177,7 @@ class Peers:
 
     @property
     def counters(self) -> tuple[Counter, ...]:
-        """All that it takes to decide about them."""
+        """All counters that a decision about them needs."""
         own = () if self.affinity is None else (self.affinity,)
         return (*own, *self.anti_affinity, *self.spreads, *self.preferences)
 
@@ -195,8 +195,7 @@ def selectors_of(rules: PodRules) -> Iterator[Selector]:
 def sums_by_topology(keepers: Iterable[Keeper]) -> dict[str, dict[int, int]]:
     """Return by topology key the sums of keepers by row, each counted with its weight, a refusal as 1.
 
-    All keepers of one key are looked at together: a placed pod may have many terms, and many pods may have the same
-    key.
+    All keepers of one key are summed together: a placed pod may have many terms, and many pods may have the same key.
     """
     found: dict[str, dict[int, int]] = {}
     for keeper in keepers:

@@ -1,8 +1,8 @@
 """Which selectors of several namespaces match a pod's labels: compared once for each label set, then remembered.
 
-Owned by `state.pod_matches`, once for counters and once for keepers. A selector that comes later is compared with the
-remembered label sets that have the rarest label which it requires, and no answer is worked out twice. Invariant: an
-answer has the items that a comparison of all of them with the labels would find.
+Owned by `state.pod_matches`, once for counters and once for keepers. A later selector is compared with the remembered
+label sets that have the rarest label which it requires; each answer is computed once. Invariant: an answer equals a
+comparison of all items with the labels.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cotide_core.state.selection.selector_index import Labels, LabelSets, Select
 
 T = TypeVar("T")
 MAX_LABEL_SETS: Final = 16_384
-"""Label sets whose answers are remembered (chosen: some MB)."""
+"""Label sets with remembered answers (chosen: some MB)."""
 MAX_MATCHES: Final = 1_048_576
-"""Matches in all answers together that are remembered (chosen: 8 MB)."""
+"""Remembered matches in all answers together (chosen: 8 MB)."""
 BY_LABEL: Final = ""
-"""Stands for all namespaces that an item selects by their labels."""
+"""Represents all namespaces that an item selects by their labels."""
 
 
 class Matched(Generic[T]):
@@ -27,7 +27,7 @@ class Matched(Generic[T]):
 
     Attributes
     ----------
-    summary : what the reader made of the items; None once more come.
+    summary : the reader's digest of the items; None after an addition.
     """
 
     __slots__ = ("items", "summary")
@@ -38,7 +38,7 @@ class Matched(Generic[T]):
 
 
 class ScopedMatches(Generic[T]):
-    """Items by the namespaces that they name, and what is known of label sets.
+    """Items by the namespaces that they name, and remembered answers about label sets.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class ScopedMatches(Generic[T]):
         self.changed: dict[tuple[str, Labels], None] = {}
         self.lost = False
         self._forgot = True
-        """Whether the reader may rely on answers that are not remembered; so at first, when it had no reason to ask."""
+        """Whether the reader may rely on answers that are not remembered; true at first, before its first request."""
         self.pairs = 0
 
     def add(self, item: T, names: Iterable[str], selector: Selector | None) -> None:
@@ -75,7 +75,7 @@ class ScopedMatches(Generic[T]):
                 self._add_to_answers(item, namespace, index, selector)
 
     def remove(self, items: Iterable[tuple[T, Iterable[str]]]) -> None:
-        """Remove items from the namespaces that they name; what is remembered is forgotten."""
+        """Remove items from the namespaces that they name, and drop the remembered answers about them."""
         for item, names in items:
             for name in names:
                 index = self._by_namespace.get(name)
@@ -94,7 +94,7 @@ class ScopedMatches(Generic[T]):
         return found
 
     def relabel(self, namespace: str) -> None:
-        """Forget what is known of a namespace whose labels changed."""
+        """Forget the answers about a namespace with changed labels."""
         known = self._answers.pop(namespace, None)
         if known is not None:
             self._sets -= len(known)
@@ -102,9 +102,10 @@ class ScopedMatches(Generic[T]):
                 self._note_change(namespace, labels)
 
     def take_changed(self) -> Callable[[str, Labels], bool]:
-        """Return whether the answer about a namespace and a label set may be another one than before the last call.
+        """Return a check of whether the answer about a namespace and a label set may differ from the one before the
+        last call.
 
-        The reader asks again about all of them.
+        The reader then computes all of them again.
         """
         changed, lost = self.changed, self.lost
         self.changed, self.lost, self._forgot = {}, False, self._forgot and not lost
@@ -125,7 +126,7 @@ class ScopedMatches(Generic[T]):
                 before = index.pairs
                 found = index.matching(labels)
                 self.pairs += index.pairs - before
-                items.update((one, None) for one in found if self._within(one, namespace, labels))
+                items.update((item, None) for item in found if self._within(item, namespace, labels))
         matched = Matched(list(items))
         known = self._answers.get(namespace)
         if known is None:
@@ -151,7 +152,7 @@ class ScopedMatches(Generic[T]):
                 self._note_change(namespace, labels)
 
     def _note_change(self, namespace: str, labels: Labels) -> None:
-        if len(self.changed) >= MAX_LABEL_SETS:  # where nothing reads them, they must not pile up
+        if len(self.changed) >= MAX_LABEL_SETS:  # without a reader they must not pile up
             self.changed.clear()
             self.lost = True
         self.changed[namespace, labels] = None

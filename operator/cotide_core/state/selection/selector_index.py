@@ -1,9 +1,9 @@
-"""Many selectors and many label sets, each found by a label that both must have: a match looks at few of many.
+"""Many selectors and many label sets, each found by a label that both must have: a match checks few of many.
 
 Used wherever selectors of one tenant meet labels of many objects: rules of pods, default spreads, budgets and
 Workloads. A selector is listed under the rarest label that it requires: a pair of key and value, each of several pairs,
-or a key alone. One that requires none is compared in time that grows with the labels, not with the selector.
-Invariant: `matching` gives the items for whose selector `selectors.selects` is true.
+or a key alone. A selector that requires none is compared in time that grows with the labels, not with the selector.
+Invariant: `matching` returns the items with a selector that satisfies `selectors.selects`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ANY: tuple[_Label | None, ...] = (None,)
 
 
 def labels_of(labels: Mapping[str, str]) -> Labels:
-    """Return labels as they are looked up here."""
+    """Return labels in the form of look-ups here."""
     return tuple(sorted(labels.items()))
 
 
 def _ways(selector: Selector) -> list[tuple[_Label, ...]] | None:
-    """Return for each requirement that asks for a label the labels that satisfy it; None where one never holds."""
+    """Return the satisfying labels of each requirement that needs a label; None if one never holds."""
     ways: list[tuple[_Label, ...]] = []
     for requirement in selector:
         if requirement.operator == "In":
@@ -42,16 +42,16 @@ def _ways(selector: Selector) -> list[tuple[_Label, ...]] | None:
 
 
 class SelectorTest:
-    """A selector in the form in which many label sets are compared with it: what must be absent is looked up by label.
+    """A selector in a form for comparison with many label sets: forbidden labels are looked up.
 
-    Invariant: `passes` gives what `selectors.selects` gives.
+    Invariant: `passes` equals `selectors.selects`.
     """
 
     __slots__ = ("_absent", "_present")
 
     def __init__(self, selector: Selector) -> None:
         self._absent: dict[str, tuple[str, ...] | None] = {}
-        """By key the values that are refused; None for all."""
+        """By key the refused values; None for all."""
         for requirement in selector:
             if requirement.operator == "DoesNotExist":
                 self._absent[requirement.key] = None
@@ -85,7 +85,7 @@ class SelectorIndex(Generic[T]):
         self._by_label: dict[_Label | None, dict[T, None]] = {}
         self._tests: dict[T, SelectorTest] = {}
         self._listed_under: dict[T, tuple[_Label | None, ...]] = {}
-        """Under which labels an item is listed."""
+        """The labels that list each item."""
         self.pairs = 0
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ class SelectorIndex(Generic[T]):
         return item in self._tests
 
     def add(self, item: T, selector: Selector | None) -> None:
-        """Add an item, or give it another selector; one that selects nothing is in no answer."""
+        """Add an item, or replace its selector; an item that selects nothing is in no answer."""
         self.remove(item)
         ways = None if selector is None else _ways(selector)
         if selector is None or ways is None:
@@ -122,7 +122,7 @@ class SelectorIndex(Generic[T]):
         tests, read = self._tests, dict(labels)
         for item in self._near(labels):
             self.pairs += 1
-            test = tests.get(item)  # another thread may look while an item leaves
+            test = tests.get(item)  # another thread may read while an item leaves
             if test is not None and test.passes(read):
                 found.append(item)
         return found

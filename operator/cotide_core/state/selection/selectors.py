@@ -39,8 +39,8 @@ def with_own_values(
 ) -> Selector | None:
     """Return a selector with the pod's own values of ``matchLabelKeys`` and ``mismatchLabelKeys``.
 
-    A key that the selector names already was written there by the API server when the pod was made (no user may name
-    it in both), and shows what the pod's labels were then.
+    The API server adds a key that the selector already names when the pod is created (a user may not name it in both).
+    The selector then shows the pod's labels at that time.
     """
     if selector is None or not (match or mismatch):
         return selector
