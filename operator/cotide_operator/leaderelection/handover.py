@@ -130,7 +130,7 @@ class Handover:
         unanswered : int
             Bindings of which nobody knows whether they will be carried out.
         """
-        if not leadership.leading:
+        if not leadership.holding:
             return
         if not unanswered and await self._learned():
             await leadership.release(self._bound_up_to)

@@ -10,6 +10,7 @@ a second HTTP stack with its own credentials.
     standby --lease free, released or not renewed for its duration--> leader
     leader  --renewed--> leader
     leader  --not renewed within the deadline, or taken by another--> lost: `LeadershipLost`
+    lost, not taken --bindings ended--> released, as below
     leader  --stopped--> released (empty holder), so that a standby takes over at once
     standby --stopped--> gives back what its last try may have taken
 
@@ -17,6 +18,9 @@ Expiry is judged by our own monotonic time since the lease was last seen to chan
 clock with ours; our own lease counts from before the request that renewed it. Invariant: the deadline is shorter than
 the lease, so that a leader has stopped before another starts. A leader that did not notice, because its process was
 paused, is held by `permit`, which is asked before each request that it sends.
+
+A leader that could not renew gives the lease up, too, once its bindings ended, as client-go does with
+``ReleaseOnCancel`` (kube-scheduler sets it). A process that starts then would wait for a whole lease else.
 
 A lease that is given up says in an annotation what the next leader must have seen of the pods, see `handover`; whoever
 takes it takes that off. Another annotation tells which nodes refused pods, see `node_backoffs`: whoever takes the lease
@@ -82,6 +86,9 @@ class LeaderElector:
 
     Attributes
     ----------
+    leading : whether this replica may decide.
+    holding : whether the lease may still have our name. It outlasts `leading` where no renewal came through, until the
+        lease is given up, left to expire, or seen to be another's.
     inherited : what the last holder had bound up to when it gave the lease up, until it was seen here; empty when it
         said nothing.
     backoffs : the annotation that tells which nodes refused pods: as the last holder left it, then what whoever leads
@@ -115,7 +122,7 @@ class LeaderElector:
         self._withdrawn = False
         self._renewed = float("-inf")
         """When the request began that renewed the lease last."""
-        self.leading = False
+        self.leading = self.holding = False
         self.inherited = ""
         self.backoffs = ""
 
@@ -142,7 +149,7 @@ class LeaderElector:
                 held = not self._withdrawn and await self._renew()
                 if self._withdrawn:
                     return
-                self.leading = held
+                self.leading = self.holding = held
             if not held:
                 await self._sleep(self._settings.retry_period_seconds)
         _LOG.info("leading as %s (lease %s/%s)", self.identity, self._settings.namespace, self._settings.lease_name)
@@ -169,7 +176,7 @@ class LeaderElector:
                 continue
             holder = self._seen[0] if self._seen else ""
             if holder not in ("", self.identity):
-                self.leading = False
+                self.leading = self.holding = False
                 raise LeadershipLost(f"the lease {self._settings.lease_name} was taken by {holder}: stopping")
             if self._monotonic() - self._renewed >= self._settings.renew_deadline_seconds:
                 self.leading = False
@@ -187,7 +194,7 @@ class LeaderElector:
             What the next leader must have seen of the pods. Where that is empty, what was inherited and not seen here
             is handed on: then nothing was bound here either.
         """
-        if not self.leading:
+        if not self.holding:
             return
         await self._give_back(bound_up_to, self._settings.renew_deadline_seconds)
 
@@ -200,7 +207,7 @@ class LeaderElector:
         await self._give_back("", self._settings.retry_period_seconds)
 
     async def _give_back(self, bound_up_to: str, within_seconds: float) -> None:
-        self.leading = False
+        self.leading = self.holding = False
         try:
             async with asyncio.timeout(within_seconds), self._turn:
                 stored = await self._read()
@@ -213,7 +220,7 @@ class LeaderElector:
 
     def let_expire(self) -> None:
         """Renew and write nothing any more, and leave the lease to run out."""
-        self.leading = False
+        self.leading = self.holding = False
 
     async def _renew(self) -> bool:
         """Take or renew the lease; what then is ours counts from now, however long the answer takes."""

@@ -11,8 +11,8 @@ sign once a second while it runs, and after `HUNG_SECONDS` without one nothing i
 
 With each sign comes what the deciding loop has learned of nodes that refuse pods, which the next renewal writes.
 
-Invariant: everything of the elector runs in the thread's loop but `permit`, `leading`, `inherited` and `backoffs`,
-which are single reads and writes.
+Invariant: everything of the elector runs in the thread's loop but `permit`, `leading`, `holding`, `inherited` and
+`backoffs`, which are single reads and writes.
 """
 
 from __future__ import annotations
@@ -77,6 +77,11 @@ class LeaseThread:
     def leading(self) -> bool:
         """Whether this replica leads."""
         return self.elector.leading
+
+    @property
+    def holding(self) -> bool:
+        """Whether the lease may still have our name, see `LeaderElector`."""
+        return self.elector.holding
 
     @property
     def inherited(self) -> str:

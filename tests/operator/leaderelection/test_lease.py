@@ -44,9 +44,9 @@ class Scene:
         self.server = server
         self.client = client
 
-    def candidate(self, name: str) -> tuple[LeaderElector, Time]:
+    def candidate(self, name: str, settings: LeaderElectionSettings = SETTINGS) -> tuple[LeaderElector, Time]:
         time = Time()
-        return LeaderElector(self.client, SETTINGS, name, monotonic=time.monotonic, sleep=time.sleep), time
+        return LeaderElector(self.client, settings, name, monotonic=time.monotonic, sleep=time.sleep), time
 
     async def lease(self) -> dict[str, Any]:
         spec: dict[str, Any] = (await self.client.get(f"{LEASES}/cotide-operator"))["spec"]
@@ -147,6 +147,56 @@ async def test_a_leader_that_cannot_renew_for_a_moment_leads_on(scene: Scene) ->
         await asyncio.sleep(0)
     assert not holding.done()
     holding.cancel()
+
+
+async def test_by_default_a_leader_outlasts_an_answer_of_3_s_and_then_5_s_of_refusals(scene: Scene) -> None:
+    """client-go does, whose deadline is 10 s."""
+    one, time = scene.candidate("one", LeaderElectionSettings(namespace="default"))
+    await one.acquire()
+    ask = one._try
+
+    async def slow() -> bool:
+        one._try = ask  # type: ignore[method-assign]  # this once
+        held = await ask()
+        time.now += 3.0
+        scene.server.faults.add(Fault(status=403, path="/leases/", count=5))
+        return held
+
+    one._try = slow  # type: ignore[method-assign]  # an answer that takes three seconds
+    holding = asyncio.create_task(one.hold())
+    while time.now < 20.0 and not holding.done():
+        await asyncio.sleep(0)
+    assert not holding.done()
+    holding.cancel()
+
+
+async def test_a_leader_that_could_not_renew_gives_the_lease_up_when_the_server_is_back(scene: Scene) -> None:
+    """The process that starts in its place has another name, and would wait for a whole lease."""
+    one, _ = scene.candidate("one")
+    two, time = scene.candidate("two")
+    await one.acquire()
+    scene.server.faults.add(Fault(status=403, path="/leases/", count=-1))
+    with pytest.raises(LeadershipLost, match="could not be renewed"):
+        await one.hold()
+    scene.server.faults.clear()
+    with pytest.raises(LeadershipLost):
+        one.permit()  # it holds the lease to give it up, and for nothing else
+    await one.release("17")
+    await two.acquire()
+    assert (time.now, two.inherited) == (0.0, "17")
+
+
+async def test_a_leader_that_could_not_renew_leaves_the_lease_of_its_successor_alone(scene: Scene) -> None:
+    one, _ = scene.candidate("one")
+    two, _ = scene.candidate("two")
+    await one.acquire()
+    scene.server.faults.add(Fault(status=403, path="/leases/", count=-1))
+    with pytest.raises(LeadershipLost, match="could not be renewed"):
+        await one.hold()
+    scene.server.faults.clear()
+    await two.acquire()
+    await one.release("17")
+    assert (await scene.lease())["holderIdentity"] == "two"
 
 
 async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) -> None:
@@ -278,7 +328,8 @@ async def test_who_comes_second_inherits_nothing_of_the_first(scene: Scene) -> N
     await one.release("17")
     assert sorted(await asyncio.gather(two._try(), three._try())) == [False, True]
     leader = two if (await scene.lease())["holderIdentity"] == "two" else three
-    leader.leading, leader.inherited = True, ""  # it saw it
+    leader.leading = leader.holding = True
+    leader.inherited = ""  # it saw it
     await leader.release("23")
     other = three if leader is two else two
     await other.acquire()
