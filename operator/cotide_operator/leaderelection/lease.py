@@ -15,7 +15,7 @@ a second HTTP stack with its own credentials.
     standby --stopped--> gives back what its last try may have taken
 
 Expiry is judged by our own monotonic time since the lease was last seen to change, never by comparing the holder's
-clock with ours; our own lease counts from before the request that renewed it. Invariant: the deadline is shorter than
+clock with ours; our own lease counts from before the request that wrote it. Invariant: the deadline is shorter than
 the lease, so that a leader has stopped before another starts. A leader that did not notice, because its process was
 paused, is held by `permit`, which is asked before each request that it sends.
 
@@ -121,7 +121,7 @@ class LeaderElector:
         """Held over each try and renewal: a release waits for the one in flight, and none comes after it."""
         self._withdrawn = False
         self._renewed = float("-inf")
-        """When the request began that renewed the lease last."""
+        """When the request began that wrote our name on the lease last."""
         self.leading = self.holding = False
         self.inherited = ""
         self.backoffs = ""
@@ -223,24 +223,18 @@ class LeaderElector:
         self.leading = self.holding = False
 
     async def _renew(self) -> bool:
-        """Take or renew the lease; what then is ours counts from now, however long the answer takes."""
-        begun = self._monotonic()
-        held = await self._try()
-        if held:
-            self._renewed = begun
-        return held
-
-    async def _try(self) -> bool:
         """Take or renew the lease; False when that is not possible now.
 
         A leader renews in one request, on top of what it wrote last: half the time where the server is slow. Where
         another wrote meanwhile the answer is 409, and the next try reads first (as client-go's leaderelection does).
+        What then is ours counts from before that request, however long a read before it or the answer takes.
         """
         ours, self._ours = self._ours, None
         try:
             stored = ours if ours is not None and self.leading else await self._read()
             if stored is None:
-                await self._client.create(self._collection, self._body(None, self.identity))
+                begun = self._monotonic()
+                self._keep(await self._client.create(self._collection, self._body(None, self.identity)), begun)
             elif stored.lease.spec.holder_identity == self.identity:
                 await self._write(stored, self.identity)
             elif self._free(stored.lease):
@@ -290,13 +284,20 @@ class LeaderElector:
     ) -> None:
         path = f"{self._collection}/{self._settings.lease_name}"
         # With the version that was read: a stale one is refused with 409, so that two candidates never both win.
+        begun = self._monotonic()
         whole = await self._client.replace(path, self._body(stored, holder, duration_seconds, bound_up_to))
         self._seen = (holder, None)
+        if holder:
+            self._keep(whole, begun)
+
+    def _keep(self, whole: dict[str, Any], begun: float) -> None:
+        """Note that the lease has our name by a request that began then, and what was answered."""
+        self._renewed = begun
         try:
             written = msgspec.convert(whole, LeaseObject)
         except msgspec.ValidationError:
             return  # the next try reads it
-        if holder and written.spec.holder_identity == holder and written.metadata.resource_version:
+        if written.spec.holder_identity == self.identity and written.metadata.resource_version:
             self._ours = _Stored(written, whole)
 
     def _duration(self) -> int:

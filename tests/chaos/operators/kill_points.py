@@ -99,7 +99,7 @@ def install(path: str, points: KillPoints) -> None:
         "evict": [(Evictor, "carry_out")],
         "job": [(JobController, "reconcile")],
         "note": [(PodAnnotator, "_note"), (PodAnnotator, "_label")],
-        "lease": [(LeaderElector, "_try")],
+        "lease": [(LeaderElector, "_renew")],
         "provision": [(BookStore, "load"), (BookStore, "save"), (WebhookActuator, "do"), (LiveHands, "write")],
         "drain": [(LiveHands, "write"), (LiveHands, "evict"), (LiveHands, "sleep")],
         "resize": [(PhaseResizer, "_resize"), (PhaseResizer, "_tell")],

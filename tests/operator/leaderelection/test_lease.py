@@ -83,7 +83,7 @@ async def test_a_renewed_lease_is_not_taken(scene: Scene) -> None:
     await one.acquire()
     waiting = asyncio.create_task(two.acquire())
     while time.now < 40.0:  # far beyond the duration
-        await one._try()
+        await one._renew()
         await asyncio.sleep(0)
     assert not waiting.done()
     waiting.cancel()
@@ -153,16 +153,16 @@ async def test_by_default_a_leader_outlasts_an_answer_of_3_s_and_then_5_s_of_ref
     """client-go does, whose deadline is 10 s."""
     one, time = scene.candidate("one", LeaderElectionSettings(namespace="default"))
     await one.acquire()
-    ask = one._try
+    ask = one._renew
 
     async def slow() -> bool:
-        one._try = ask  # type: ignore[method-assign]  # this once
+        one._renew = ask  # type: ignore[method-assign]  # this once
         held = await ask()
         time.now += 3.0
         scene.server.faults.add(Fault(status=403, path="/leases/", count=5))
         return held
 
-    one._try = slow  # type: ignore[method-assign]  # an answer that takes three seconds
+    one._renew = slow  # type: ignore[method-assign]  # an answer that takes three seconds
     holding = asyncio.create_task(one.hold())
     while time.now < 20.0 and not holding.done():
         await asyncio.sleep(0)
@@ -204,7 +204,7 @@ async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) ->
     await zero.acquire()
     await zero.release()
     candidates = [scene.candidate(name)[0] for name in ("one", "two", "three")]
-    won = await asyncio.gather(*(candidate._try() for candidate in candidates))
+    won = await asyncio.gather(*(candidate._renew() for candidate in candidates))
     assert won.count(True) == 1
 
 
@@ -213,9 +213,9 @@ async def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(scene: Scene
     one, _ = scene.candidate("one")
     two, time = scene.candidate("two")
     await one.acquire()
-    assert not await two._try()
+    assert not await two._renew()
     time.now = 15.0
-    assert await two._try()
+    assert await two._renew()
 
 
 async def test_a_standby_logs_the_leader_once_and_no_conflict(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -224,15 +224,15 @@ async def test_a_standby_logs_the_leader_once_and_no_conflict(scene: Scene, capl
     one, _ = scene.candidate("one")
     two, _ = scene.candidate("two")
     await one.acquire()
-    assert [await two._try() for _ in range(3)] == [False] * 3
+    assert [await two._renew() for _ in range(3)] == [False] * 3
     assert caplog.messages.count("standing by: one leads") == 1
     await one.release()
     caplog.clear()
     scene.server.faults.add(Fault(status=409, method="PUT", path="/leases/"))
-    assert not await two._try()
+    assert not await two._renew()
     assert [line for line in caplog.messages if "lease" in line] == []
     scene.server.faults.add(Fault(status=403, method="PUT", path="/leases/"))
-    assert not await two._try()
+    assert not await two._renew()
     assert [line for line in caplog.messages if line.startswith("the lease can't be taken: ")] != []
 
 
@@ -257,18 +257,41 @@ async def test_a_lease_counts_from_before_the_request_that_renewed_it(scene: Sce
     """The server may have written it at once and answered late: others count from the writing."""
     one, time = scene.candidate("one")
     await one.acquire()
-    ask = one._try
+    ask = one._renew
 
     async def slow() -> bool:
         held = await ask()
         time.now += 9.0
         return held
 
-    one._try = slow  # type: ignore[method-assign]  # an answer that takes nine seconds
+    one._renew = slow  # type: ignore[method-assign]  # an answer that takes nine seconds
     await one._renew()
     time.now = 9.9
     one.permit()
     time.now = 10.0
+    with pytest.raises(LeadershipLost):
+        one.permit()
+
+
+async def test_a_lease_counts_from_before_the_write_and_not_from_a_read_before_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is ours by a read, and nothing is another's before the write's time is over."""
+    one, time = scene.candidate("one")
+    await one.acquire()
+    await scene.client.patch(f"{LEASES}/cotide-operator", {"metadata": {"annotations": {"a.b/c": "theirs"}}})
+    assert not await one._renew()  # another wrote: it reads first now
+    get = scene.client.get
+
+    async def slow(path: str, params: Any = None) -> dict[str, Any]:
+        time.now += 3.0
+        return await get(path, params)
+
+    monkeypatch.setattr(scene.client, "get", slow)
+    assert await one._renew()
+    time.now = 12.9
+    one.permit()
+    time.now = 13.0
     with pytest.raises(LeadershipLost):
         one.permit()
 
@@ -326,7 +349,7 @@ async def test_who_comes_second_inherits_nothing_of_the_first(scene: Scene) -> N
     one, two, three = (scene.candidate(name)[0] for name in ("one", "two", "three"))
     await one.acquire()
     await one.release("17")
-    assert sorted(await asyncio.gather(two._try(), three._try())) == [False, True]
+    assert sorted(await asyncio.gather(two._renew(), three._renew())) == [False, True]
     leader = two if (await scene.lease())["holderIdentity"] == "two" else three
     leader.leading = leader.holding = True
     leader.inherited = ""  # it saw it
@@ -428,7 +451,6 @@ async def test_a_leader_renews_in_one_request_until_another_writes(
 ) -> None:
     one, _ = scene.candidate("one")
     await one.acquire()
-    await one._renew()
     asked: list[str] = []
     request = scene.client.request
 
