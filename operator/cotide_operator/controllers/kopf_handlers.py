@@ -42,6 +42,9 @@ RETRY_BASE_SECONDS: Final = 0.5
 """Wall seconds before a look that failed is repeated; doubled each time. Chosen."""
 RETRY_MAX_SECONDS: Final = 30.0
 """Chosen: an API server that is back is noticed within half a minute."""
+ERROR_BACKOFFS: Final = (1.0, 1.0, 2.0, 3.0, *[4.0] * 12)
+"""Wall seconds before kopf repeats a request that failed. kopf's own sum of 54 s, with the longest pause of
+`reflector.RECONNECT`: it goes on within 4 s of the end of a fault."""
 
 _READERS: Final[dict[Ours, Callable[[Any], object]]] = {"jobs": read_job, "workloads": read_workload}
 
@@ -260,6 +263,10 @@ def build_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     settings.peering.standalone = True
     settings.queueing.exit_timeout = HANDOVER_SECONDS
+    settings.networking.error_backoffs = ERROR_BACKOFFS
+    # Our definitions are there before kopf starts, and a watch outlasts their absence, see `kopf_session`. kopf would
+    # discover the resources again at each change of any definition, and end where that fails.
+    settings.scanning.disabled = True
     return settings
 
 

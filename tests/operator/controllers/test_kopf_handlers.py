@@ -31,9 +31,11 @@ from cotide_operator.controllers.kopf_handlers import Bridge, build_settings, ru
 from cotide_operator.controllers.kopf_session import kopf_session
 from cotide_operator.controllers.kopf_thread import PROBE_SECONDS, KopfSupervisor, KopfThread
 from cotide_operator.observability.metrics import Metrics
+from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 DEADLINE_SECONDS = 20.0
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TEMPLATE = {"spec": {"containers": [{"name": "work", "image": "none"}]}}
 
 
@@ -56,7 +58,7 @@ class Api:
             if not refusing:  # definitions of an older version: what they let pass must be told all the same
                 schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
                 schema["properties"]["spec"].pop("x-kubernetes-validations", None)
-            self.send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
+            self.send("POST", DEFINITIONS, made)
 
 
 class Reconciliations:
@@ -129,6 +131,51 @@ def test_creation_update_and_deletion_lead_to_looks_and_to_no_write() -> None:
             api.send("DELETE", f"{JOBS}/count")
             assert asked.next() == ("jobs", "default/count")
         assert asked.taken.empty()
+
+
+def test_a_kopf_that_starts_while_the_server_shows_no_resources_of_ours_watches_them_soon() -> None:
+    """An API server that has just started shows them later; kopf would start without them and never look again."""
+    asked = Reconciliations()
+    with server_in_thread() as server:
+        Api(server.url).make_crds()
+        early = Fault(status=404, path="^/apis/cotide.dev/v1alpha1$")
+        server.call(lambda: server.server.faults.add(early))
+        with kopf_on(server, asked):
+            Api(server.url).send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
+            assert asked.next() == ("jobs", "default/count")
+
+
+def test_definitions_that_change_while_discovery_fails_do_not_end_kopf() -> None:
+    asked = Reconciliations()
+    with server_in_thread() as server:
+        api = Api(server.url)
+        api.make_crds()
+        with kopf_on(server, asked):
+            api.send("POST", JOBS, resource("Job", "early", template=TEMPLATE))
+            assert asked.next() == ("jobs", "default/early")
+            server.call(lambda: server.server.faults.add(Fault(status=404, path="^/apis$", count=-1)))
+            other = definition(RESOURCES[0])
+            other["metadata"]["name"] = "others.example.com"
+            other["spec"] |= {"group": "example.com", "names": {"plural": "others", "kind": "Other"}}
+            api.send("POST", DEFINITIONS, other)
+            api.send("POST", JOBS, resource("Job", "late", template=TEMPLATE))
+            assert asked.next() == ("jobs", "default/late")
+
+
+def test_definitions_that_are_made_again_are_watched_as_before() -> None:
+    asked = Reconciliations()
+    with server_in_thread() as server:
+        api = Api(server.url)
+        api.make_crds()
+        with kopf_on(server, asked):
+            api.send("POST", JOBS, resource("Job", "early", template=TEMPLATE))
+            assert asked.next() == ("jobs", "default/early")
+            for one in RESOURCES:
+                api.send("DELETE", f"{DEFINITIONS}/{definition(one)['metadata']['name']}")
+            assert asked.next() == ("jobs", "default/early")  # it went with its definition
+            api.make_crds()
+            api.send("POST", JOBS, resource("Job", "late", template=TEMPLATE))
+            assert asked.next() == ("jobs", "default/late")
 
 
 def test_a_look_at_what_goes_that_trips_us_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
