@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import gzip
 import json
 import logging
 import queue
@@ -19,11 +18,8 @@ import aiohttp
 import kopf
 import pytest
 import requests
-from aiohttp import web
-from scripted_server import scripted_server
 
 from cotide_core.errors import ClusterError
-from cotide_kube import answer_bodies
 from cotide_kube.credentials import Credentials, FileToken, StaticToken, load_credentials
 from cotide_operator.apis.crd_generation import RESOURCES, definition
 from cotide_operator.controllers import kopf_thread
@@ -342,19 +338,6 @@ async def test_kopf_connects_as_the_operator_does() -> None:
     session = kopf_session(Credentials("https://example:6443", token=StaticToken("Bearer abc"), insecure=True))
     async with session.aiohttp_session as http:
         assert (session.server, http.headers["Authorization"]) == ("https://example:6443", "Bearer abc")
-
-
-async def test_kopf_reads_no_answer_that_unpacks_to_more_than_one_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def packed(_: web.Request) -> web.Response:
-        return web.Response(body=gzip.compress(bytes(64 << 20)), headers={"Content-Encoding": "gzip"})
-
-    monkeypatch.setattr(answer_bodies, "ANSWER_BYTES", 2 << 20)
-    async with scripted_server() as server, kopf_session(Credentials(server.url)).aiohttp_session as http:
-        server.then(packed)
-        message = f"the API server sends an answer of more than .*GET {server.url}/apis/cotide.dev"
-        async with http.get(f"{server.url}/apis/cotide.dev/v1alpha1/jobs") as response:
-            with pytest.raises(ClusterError, match=message):
-                await response.json()
 
 
 def test_kopf_starts_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

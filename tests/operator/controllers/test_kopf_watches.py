@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from scripted_server import answers, lists, refuses, scripted_server, watches
 
+from cotide_core.errors import ClusterError
+from cotide_kube import answer_bodies
 from cotide_kube.credentials import Credentials
 from cotide_operator.controllers.kopf_session import kopf_session
 
@@ -147,3 +151,16 @@ async def test_the_answer_to_a_write_that_cannot_be_read_is_empty() -> None:
         server.then(BAD_PAGE)
         async with http.post(f"{server.url}/api/v1/namespaces/a/events", json={}) as response:
             assert await response.json() == {}
+
+
+async def test_kopf_reads_no_answer_that_unpacks_to_more_than_one_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def packed(_: web.Request) -> web.Response:
+        return web.Response(body=gzip.compress(bytes(64 << 20)), headers={"Content-Encoding": "gzip"})
+
+    monkeypatch.setattr(answer_bodies, "ANSWER_BYTES", 2 << 20)
+    async with scripted_server() as server, kopf_session(Credentials(server.url)).aiohttp_session as http:
+        server.then(packed)
+        message = f"the API server sends an answer of more than .*GET {server.url}/apis/cotide.dev"
+        async with http.get(f"{server.url}/apis/cotide.dev/v1alpha1/jobs") as response:
+            with pytest.raises(ClusterError, match=message):
+                await response.json()

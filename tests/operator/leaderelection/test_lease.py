@@ -3,60 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from lease_scene import LEASES, Scene
 
 from cotide_core.errors import ClusterError
-from cotide_kube.client import KubeClient
-from cotide_kube.credentials import Credentials
-from cotide_operator.config.settings import LeaderElectionSettings
-from cotide_operator.leaderelection.lease import LeaderElector, LeadershipLost
+from cotide_operator.leaderelection.lease import LeadershipLost
 from cotide_sim.apiserver.http.faults import Fault
-from cotide_sim.apiserver.server import ApiServer
-from cotide_sim.apiserver.testing import running_server
-
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-SETTINGS = LeaderElectionSettings(
-    namespace="default", lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2
-)
-
-
-class Time:
-    """Time that only passes when a candidate sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.naps = 0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.naps += 1
-        await asyncio.sleep(0)
-
-
-class Scene:
-    def __init__(self, server: ApiServer, client: KubeClient) -> None:
-        self.server = server
-        self.client = client
-
-    def candidate(self, name: str, settings: LeaderElectionSettings = SETTINGS) -> tuple[LeaderElector, Time]:
-        time = Time()
-        return LeaderElector(self.client, settings, name, monotonic=time.monotonic, sleep=time.sleep), time
-
-    async def lease(self) -> dict[str, Any]:
-        spec: dict[str, Any] = (await self.client.get(f"{LEASES}/cotide-operator"))["spec"]
-        return spec
-
-
-@pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with running_server() as server, KubeClient(Credentials(server.url), timeout_seconds=5) as client:
-        yield Scene(server, client)
 
 
 async def test_the_first_candidate_makes_the_lease(scene: Scene) -> None:
@@ -120,85 +74,6 @@ async def test_a_release_waits_for_the_renewal_in_flight_and_none_comes_after_it
     assert "could not be released" not in caplog.text
 
 
-async def test_a_leader_whose_lease_was_taken_stops(scene: Scene) -> None:
-    one, _ = scene.candidate("one")
-    await one.acquire()
-    await scene.client.patch(f"{LEASES}/cotide-operator", {"spec": {"holderIdentity": "two"}})
-    with pytest.raises(LeadershipLost, match="taken by two"):
-        await one.hold()
-    assert not one.leading
-
-
-async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(scene: Scene) -> None:
-    one, time = scene.candidate("one")
-    await one.acquire()
-    scene.server.faults.add(Fault(status=403, path="/leases/", count=-1))
-    with pytest.raises(LeadershipLost, match="could not be renewed for 10 s"):
-        await one.hold()
-    assert time.now <= 15.0  # the lease itself lasts 15 s: nobody else leads yet
-
-
-async def test_a_leader_that_cannot_renew_for_a_moment_leads_on(scene: Scene) -> None:
-    one, time = scene.candidate("one")
-    await one.acquire()
-    scene.server.faults.add(Fault(status=403, path="/leases/", count=2))
-    holding = asyncio.create_task(one.hold())
-    while time.now < 30.0 and not holding.done():
-        await asyncio.sleep(0)
-    assert not holding.done()
-    holding.cancel()
-
-
-async def test_by_default_a_leader_outlasts_an_answer_of_3_s_and_then_5_s_of_refusals(scene: Scene) -> None:
-    """client-go does, whose deadline is 10 s."""
-    one, time = scene.candidate("one", LeaderElectionSettings(namespace="default"))
-    await one.acquire()
-    ask = one._renew
-
-    async def slow() -> bool:
-        one._renew = ask  # type: ignore[method-assign]  # this once
-        held = await ask()
-        time.now += 3.0
-        scene.server.faults.add(Fault(status=403, path="/leases/", count=5))
-        return held
-
-    one._renew = slow  # type: ignore[method-assign]  # an answer that takes three seconds
-    holding = asyncio.create_task(one.hold())
-    while time.now < 20.0 and not holding.done():
-        await asyncio.sleep(0)
-    assert not holding.done()
-    holding.cancel()
-
-
-async def test_a_leader_that_could_not_renew_gives_the_lease_up_when_the_server_is_back(scene: Scene) -> None:
-    """The process that starts in its place has another name, and would wait for a whole lease."""
-    one, _ = scene.candidate("one")
-    two, time = scene.candidate("two")
-    await one.acquire()
-    scene.server.faults.add(Fault(status=403, path="/leases/", count=-1))
-    with pytest.raises(LeadershipLost, match="could not be renewed"):
-        await one.hold()
-    scene.server.faults.clear()
-    with pytest.raises(LeadershipLost):
-        one.permit()  # it holds the lease to give it up, and for nothing else
-    await one.release("17")
-    await two.acquire()
-    assert (time.now, two.inherited) == (0.0, "17")
-
-
-async def test_a_leader_that_could_not_renew_leaves_the_lease_of_its_successor_alone(scene: Scene) -> None:
-    one, _ = scene.candidate("one")
-    two, _ = scene.candidate("two")
-    await one.acquire()
-    scene.server.faults.add(Fault(status=403, path="/leases/", count=-1))
-    with pytest.raises(LeadershipLost, match="could not be renewed"):
-        await one.hold()
-    scene.server.faults.clear()
-    await two.acquire()
-    await one.release("17")
-    assert (await scene.lease())["holderIdentity"] == "two"
-
-
 async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) -> None:
     zero, _ = scene.candidate("zero")
     await zero.acquire()
@@ -236,82 +111,18 @@ async def test_a_standby_logs_the_leader_once_and_no_conflict(scene: Scene, capl
     assert [line for line in caplog.messages if line.startswith("the lease can't be taken: ")] != []
 
 
-async def test_a_leader_may_act_until_its_deadline_and_not_when_it_slept_through_it(scene: Scene) -> None:
-    one, time = scene.candidate("one")
-    with pytest.raises(LeadershipLost):
-        one.permit()  # not yet
-    await one.acquire()
-    time.now = 9.9
-    one.permit()
-    time.now = 10.0
-    with pytest.raises(LeadershipLost, match="may be another's by now"):
-        one.permit()
-    await one._renew()
-    one.permit()
-    await one.release()
-    with pytest.raises(LeadershipLost):
-        one.permit()
-
-
-async def test_a_lease_counts_from_before_the_request_that_renewed_it(scene: Scene) -> None:
-    """The server may have written it at once and answered late: others count from the writing."""
-    one, time = scene.candidate("one")
-    await one.acquire()
-    ask = one._renew
-
-    async def slow() -> bool:
-        held = await ask()
-        time.now += 9.0
-        return held
-
-    one._renew = slow  # type: ignore[method-assign]  # an answer that takes nine seconds
-    await one._renew()
-    time.now = 9.9
-    one.permit()
-    time.now = 10.0
-    with pytest.raises(LeadershipLost):
-        one.permit()
-
-
-async def test_a_lease_counts_from_before_the_write_and_not_from_a_read_before_it(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is ours by a read, and nothing is another's before the write's time is over."""
-    one, time = scene.candidate("one")
-    await one.acquire()
-    await scene.client.patch(f"{LEASES}/cotide-operator", {"metadata": {"annotations": {"a.b/c": "theirs"}}})
-    assert not await one._renew()  # another wrote: it reads first now
-    get = scene.client.get
-
-    async def slow(path: str, params: Any = None) -> dict[str, Any]:
-        time.now += 3.0
-        return await get(path, params)
-
-    monkeypatch.setattr(scene.client, "get", slow)
-    assert await one._renew()
-    time.now = 12.9
-    one.permit()
-    time.now = 13.0
-    with pytest.raises(LeadershipLost):
-        one.permit()
-
-
-async def whole(scene: Scene) -> dict[str, Any]:
-    return await scene.client.get(f"{LEASES}/cotide-operator")
-
-
 async def test_a_released_lease_says_what_was_bound_until_it_is_taken(scene: Scene) -> None:
     one, two, three = (scene.candidate(name)[0] for name in ("one", "two", "three"))
     await one.acquire()
     assert one.inherited == ""
     await one.release("17")
-    assert (await whole(scene))["metadata"]["annotations"] == {"cotide.dev/bound-up-to": "17"}
+    assert (await scene.whole())["metadata"]["annotations"] == {"cotide.dev/bound-up-to": "17"}
     await two.acquire()
     assert two.inherited == "17"
-    assert (await whole(scene))["metadata"].get("annotations", {}) == {}
+    assert (await scene.whole())["metadata"].get("annotations", {}) == {}
     two.inherited = ""  # it was seen
     await two.release()
-    assert (await whole(scene))["metadata"].get("annotations", {}) == {}
+    assert (await scene.whole())["metadata"].get("annotations", {}) == {}
     await three.acquire()
     assert three.inherited == ""
 
@@ -366,13 +177,13 @@ async def test_what_a_leader_knows_of_nodes_outlasts_its_kill_and_its_successors
     await one._renew()
     await two.acquire()  # one is gone without a word: its lease ran out
     assert two.backoffs == "[1]"
-    assert (await whole(scene))["metadata"]["annotations"] == {"cotide.dev/node-back-offs": "[1]"}
+    assert (await scene.whole())["metadata"]["annotations"] == {"cotide.dev/node-back-offs": "[1]"}
     await two.release()  # before it learned anything
     await three.acquire()
     assert three.backoffs == "[1]"
     three.backoffs = ""  # all nodes are open again
     await three._renew()
-    assert (await whole(scene))["metadata"].get("annotations", {}) == {}
+    assert (await scene.whole())["metadata"].get("annotations", {}) == {}
 
 
 async def test_a_lease_that_is_left_to_expire_is_neither_renewed_nor_given_up(scene: Scene) -> None:
@@ -396,12 +207,12 @@ async def test_what_others_wrote_on_the_lease_stays(scene: Scene) -> None:
     await one.acquire()
     metadata = {"labels": {"team": "a"}, "annotations": {"note": "b", "cotide.dev/bound-up-to": "5"}}
     await scene.client.patch(f"{LEASES}/cotide-operator", {"metadata": metadata, "spec": {"strategy": "c"}})
-    before = (await whole(scene))["metadata"]
+    before = (await scene.whole())["metadata"]
     await one._renew()
     assert one.inherited == "", "it leads: nobody else has bound anything"
     await one.release("17")
     await two.acquire()
-    lease = await whole(scene)
+    lease = await scene.whole()
     assert (lease["metadata"]["labels"], lease["metadata"]["annotations"]) == ({"team": "a"}, {"note": "b"})
     assert (lease["metadata"]["uid"], lease["spec"]["strategy"]) == (before["uid"], "c")
     assert lease["metadata"]["creationTimestamp"] == before["creationTimestamp"]
