@@ -26,6 +26,7 @@ import kopf
 
 from cotide_core.errors import CotideError, InputError
 from cotide_kube.credentials import Credentials
+from cotide_kube.reflector import RECONNECT
 from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.controllers.kopf_session import kopf_session
@@ -42,9 +43,9 @@ RETRY_BASE_SECONDS: Final = 0.5
 """Wall seconds before a look that failed is repeated; doubled each time. Chosen."""
 RETRY_MAX_SECONDS: Final = 30.0
 """Chosen: an API server that is back is noticed within half a minute."""
-ERROR_BACKOFFS: Final = (1.0, 1.0, 2.0, 3.0, *[4.0] * 12)
-"""Wall seconds before kopf repeats a request that failed. kopf's own sum of 54 s, with the longest pause of
-`reflector.RECONNECT`: it goes on within 4 s of the end of a fault."""
+ERROR_BACKOFFS: Final = (1.0, 1.0, *[RECONNECT.cap_seconds] * 29)
+"""Wall seconds before kopf repeats a request that failed. They sum up to 54 s, as kopf's own do, whose longest is 21 s:
+kopf goes on as soon after a fault as our own watches."""
 
 _READERS: Final[dict[Ours, Callable[[Any], object]]] = {"jobs": read_job, "workloads": read_workload}
 
