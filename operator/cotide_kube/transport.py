@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
     """The answer that was kept."""
 
     code: int
-    """0 where the fence held the request back; then the body has its words."""
+    """0 where the request was held back here; then the body says why."""
     body: bytes
     retry_after_seconds: float | None
     uncertain: bool
@@ -183,7 +183,7 @@ class Transport:
                     wait = retry_after(response.headers.get("Retry-After")) if code >= 400 else None
             except AnswerTooLargeError as error:
                 raise ClusterError(f"{self.credentials.described} {error} ({method} {path})") from error
-            except ClusterError as error:  # the fence's: nothing of this try was sent
+            except ClusterError as error:  # the fence's, or of a token that can't be read: nothing of this try was sent
                 if not fence_is_answer:
                     raise
                 return Outcome(0, str(error).encode(), None, uncertain)
