@@ -142,6 +142,17 @@ class LeaderElector:
         if not self.leading or self._monotonic() >= self._renewed + self._settings.renew_deadline_seconds:
             raise LeadershipLost(f"the lease {self._settings.lease_name} may be another's by now: nothing is written")
 
+    def guard(self) -> None:
+        """Let a write of the lease itself pass; a process that was paused in a renewal sends it no more.
+
+        Raises
+        ------
+        LeadershipLost
+            When it would renew a lease that may be another's by now.
+        """
+        if self.leading:
+            self.permit()
+
     async def acquire(self) -> None:
         """Return when this replica leads, or has withdrawn; tries for ever."""
         while not self.leading:

@@ -68,6 +68,7 @@ class LeaseThread:
             most_pause_seconds=MOST_PAUSE_SECONDS,
         )
         self.elector = LeaderElector(self._client, settings, identity, may_renew=self._is_alive)
+        self._client.fence = self.elector.guard
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._turn, name="lease", daemon=True)
         self._sign = time.monotonic()

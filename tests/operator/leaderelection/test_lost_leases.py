@@ -109,6 +109,18 @@ async def test_a_leader_may_act_until_its_deadline_and_not_when_it_slept_through
         one.permit()
 
 
+async def test_a_renewal_that_was_paused_beyond_the_deadline_is_not_sent(scene: Scene) -> None:
+    one, time = scene.candidate("one")
+    scene.client.fence = one.guard
+    await one.acquire()
+    before = await scene.whole()
+    time.now = 10.0
+    assert not await one._renew()
+    assert await scene.whole() == before
+    time.now = 9.9
+    assert await one._renew()
+
+
 async def test_a_lease_counts_from_before_the_request_that_renewed_it(scene: Scene) -> None:
     """The server may have written it at once and answered late: others count from the writing."""
     one, time = scene.candidate("one")
