@@ -240,9 +240,12 @@ class KubeClient:
                 may_repeat=may_repeat,
                 throttle_is_answer=throttle_is_answer,
                 fence=self._fence,
+                fence_is_answer=True,
             )
         except ClusterError as error:
             return Answer(0, "Unreachable", str(error), uncertain=True)
+        if outcome.code == 0:
+            return Answer(0, "HeldBack", outcome.body.decode(), uncertain=outcome.uncertain)
         if outcome.code < 300:
             if outcome.body[:1] != b"{":  # a proxy's page: whether the server did it, its objects say
                 return Answer(0, "Unreadable", "the answer is no object of Kubernetes", uncertain=True)

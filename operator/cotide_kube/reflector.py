@@ -61,15 +61,15 @@ SILENCE_SECONDS: Final = 95.0
 """API servers send a bookmark about once a minute; half as much again means that the connection is dead. Chosen."""
 WATCH_SECONDS: Final = (300.0, 600.0)
 """How long a watch is asked to last, drawn anew each time: the official reflector's 5-10 minutes."""
-RECONNECT: Final = Backoff(initial_seconds=0.4, cap_seconds=4.0, factor=1.2)
+RECONNECT: Final = Backoff(initial_seconds=0.4, cap_seconds=1.8, factor=1.2)
 """Between two attempts. With this factor a wait is about a fifth of the time that the fault has lasted, until it has
-its cap after 20 s. Chosen: faults that follow each other add to one back-off, and a pod is bound within 5 s of the last
+its cap after 9 s. Chosen: faults that follow each other add to one back-off, and a pod is bound within 2 s of the last
 one. At the cap a resource gets one or two requests a second. client-go waits up to 30 s."""
 MOST_RECONNECT_SECONDS: Final = 30.0
 """Cap for large collections, as client-go's for all."""
 OBJECTS_A_SECOND: Final = 2000
 """That a fault may lead to lists of: a larger collection has a higher cap, since an attempt may list all of it. Chosen:
-one page for each second, so that 8,000 objects wait 4 s at most and 60,000 wait 30 s."""
+four pages a second at most, so that 3,600 objects wait 1.8 s at most and 60,000 wait 30 s."""
 STEADY_SECONDS: Final = 2.0
 """A watch that lasts so long ends the back-off. Chosen: client-go's reflector calls one below 1 s very short."""
 FRUITLESS_WATCHES: Final = 2

@@ -58,6 +58,7 @@ class Outcome(NamedTuple):
     """The answer that was kept."""
 
     code: int
+    """0 where the request was held back here; then the body says why."""
     body: bytes
     retry_after_seconds: float | None
     uncertain: bool
@@ -148,12 +149,14 @@ class Transport:
         may_repeat: bool,
         throttle_is_answer: bool = False,
         fence: Fence | None = None,
+        fence_is_answer: bool = False,
         compressed: bool = False,
     ) -> Outcome:
         """Send until there is an answer to keep, as the module's docstring says; raise when none ever came.
 
-        ``fence`` is asked before each try, at the last moment; what it raises ends the request. ``compressed`` allows
-        the server to compress its answer.
+        ``fence`` is asked before each try, at the last moment; what it raises ends the request. With
+        ``fence_is_answer`` that is an outcome of code 0, since only the tries before it may have been carried out.
+        ``compressed`` allows the server to compress its answer.
         """
         _FENCE.set(fence)
         method, path, body, params, content_type = request
@@ -180,6 +183,10 @@ class Transport:
                     wait = retry_after(response.headers.get("Retry-After")) if code >= 400 else None
             except AnswerTooLargeError as error:
                 raise ClusterError(f"{self.credentials.described} {error} ({method} {path})") from error
+            except ClusterError as error:  # the fence's, or of a token that can't be read: nothing of this try was sent
+                if not fence_is_answer:
+                    raise
+                return Outcome(0, str(error).encode(), None, uncertain)
             except (aiohttp.ClientError, OSError) as error:  # time-outs are OSErrors
                 # Refused connections never carried the request; all else may have been carried out.
                 sent = not isinstance(error, aiohttp.ClientConnectorError)

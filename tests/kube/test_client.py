@@ -316,6 +316,23 @@ async def test_a_fence_stops_what_writes_before_each_try_and_lets_reads_and_the_
         assert (asked, [request[0] for request in server.requests]) == (4, ["PATCH", "GET", "POST"])
 
 
+@pytest.mark.parametrize(("status", "uncertain"), [(429, False), (503, True)])
+async def test_of_a_binding_that_the_fence_holds_back_only_the_tries_before_may_have_been_carried_out(
+    status: int, uncertain: bool
+):
+    async with scripted_client() as (server, client):
+        open_for = iter([True, True])  # one try
+
+        def fence():
+            if not next(open_for, False):
+                raise ClusterError("not ours any more")
+
+        client.fence = fence
+        server.then(refuses(status, "Reason", "later"))
+        answer = await client.bind("shop", "web", "u1", "n1")
+        assert (answer.code, answer.reason, answer.uncertain) == (0, "HeldBack", uncertain)
+
+
 async def test_a_fence_that_closes_before_the_body_is_written_stops_the_request():
     """A process may be stopped between the two: the first question is answered by who led, the second is not."""
     async with scripted_client() as (server, client):

@@ -26,6 +26,7 @@ import kopf
 
 from cotide_core.errors import CotideError, InputError
 from cotide_kube.credentials import Credentials
+from cotide_kube.reflector import RECONNECT
 from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.controllers.kopf_session import kopf_session
@@ -43,6 +44,9 @@ RETRY_BASE_SECONDS: Final = 0.5
 """Wall seconds before a failed reconciliation is repeated; doubled each time. Chosen."""
 RETRY_MAX_SECONDS: Final = 30.0
 """Chosen: a recovered API server is noticed within half a minute."""
+ERROR_BACKOFFS: Final = (1.0, 1.0, *[RECONNECT.cap_seconds] * 29)
+"""Wall seconds before kopf repeats a failed request. Their sum is 54 s, as in kopf, where the longest is 21 s: kopf
+continues as soon after a fault as Cotide's own watches."""
 
 _READERS: Final[dict[Ours, Callable[[Any], object]]] = {"jobs": read_job, "workloads": read_workload}
 
@@ -262,6 +266,10 @@ def build_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     settings.peering.standalone = True
     settings.queueing.exit_timeout = HANDOVER_SECONDS
+    settings.networking.error_backoffs = ERROR_BACKOFFS
+    # Our definitions are there before kopf starts, and a watch outlasts their absence, see `kopf_session`. kopf would
+    # discover the resources again at each change of any definition, and end where that fails.
+    settings.scanning.disabled = True
     return settings
 
 

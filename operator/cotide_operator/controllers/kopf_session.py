@@ -9,8 +9,13 @@ long as a ``Retry-After`` asks. Here both are bounded as in the reflector.
 
 After some errors, kopf ends the watch of a collection permanently, and goes on without it. These are a refusal, a line
 that it can't read, and any stream failure except an old version. So each of these becomes an old version, after which
-kopf lists again. When a list fails, kopf receives a broken connection, and asks again. Invariants: kopf reads only JSON
-of bounded depth and size. Lists and watches of a collection keep their pace. No answer ends a watch.
+kopf lists again. When a list fails, kopf receives a broken connection, and asks again.
+
+kopf begins with discovery: a bad answer there ends kopf, and an answer without our resources leaves them unwatched.
+They are installed before kopf starts, so either is a passing fault. kopf receives a broken connection, and asks again.
+
+Invariants: kopf reads only JSON of bounded depth and size. Lists and watches of a collection keep their pace. No answer
+ends a watch.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import asyncio
 import json
 import math
 import random
+import re
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from itertools import takewhile
@@ -37,9 +43,15 @@ from cotide_kube.answers import RETRY_AFTER_SECONDS, AnswerTooLargeError, retry_
 from cotide_kube.credentials import Credentials
 from cotide_kube.decoding import shallow
 from cotide_kube.reflector import RECONNECT, STEADY_SECONDS
-from cotide_operator.apis.names import GROUP
+from cotide_operator.apis.names import GROUP, VERSION
 
-_OURS: Final = f"/apis/{GROUP}/"
+_OURS: Final = f"/apis/{GROUP}/{VERSION}"
+_DISCOVERY: Final = re.compile(r"/api(?:/[^/]+)?$|/apis(?:/[^/]+/[^/]+)?$")
+"""The end of the paths by which kopf discovers resources; a proxy's own path may stand before it."""
+_REPEATED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
+"""Refusals after which kopf repeats a request by itself, as after each failure of the server."""
+_DISCOVERED: Final = frozenset({"jobs", "workloads"})
+"""Plural names of the resources that kopf watches."""
 _EXPIRED: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n'
 """The only error of a watch after which kopf lists again; after any other it never watches that collection again."""
 _IN_A_LINE: Final = DEPTH + 1
@@ -66,6 +78,65 @@ def _is_sound(line: bytes) -> bool:
     try:
         read = msgspec.json.decode(line, type=_Line)
         return read.type != "ERROR" or msgspec.json.decode(read.object, type=_Failure).code == HTTPStatus.GONE
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
+class _Versioned(msgspec.Struct):
+    """What kopf reads of a version of a group."""
+
+    version: str
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    """What kopf reads of a group."""
+
+    name: str
+    versions: list[_Versioned]
+    preferred_version: _Versioned
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    """What kopf reads of a resource."""
+
+    name: str
+    kind: str
+    singular_name: str
+    namespaced: bool
+    verbs: list[str] | None = None
+    short_names: list[str] = []  # a struct copies it
+    categories: list[str] = []
+
+
+class _Core(msgspec.Struct):
+    """What kopf reads at ``/api``."""
+
+    versions: list[str]
+
+
+class _Groups(msgspec.Struct):
+    """What kopf reads at ``/apis``."""
+
+    groups: list[_Group]
+
+
+class _Resources(msgspec.Struct):
+    """What kopf reads at a version of a group."""
+
+    resources: list[_Resource] = []
+
+
+def _is_discovered(path: str, body: bytes) -> bool:
+    """Whether kopf can go on from an answer to discovery: it can be read, and has our resources where they belong."""
+    try:
+        if path == "/api":
+            return bool(msgspec.json.decode(body, type=_Core).versions)
+        if path == "/apis":
+            groups = msgspec.json.decode(body, type=_Groups).groups
+            return any(one.name == GROUP and _Versioned(VERSION) in one.versions for one in groups)
+        resources = msgspec.json.decode(body, type=_Resources).resources
+        watched = {one.name for one in resources if "watch" in (one.verbs or ())}
+        return path != _OURS or watched >= _DISCOVERED
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
 
@@ -170,6 +241,8 @@ class _ShallowResponse(aiohttp.ClientResponse):
         try:
             found = (loads or json.loads)(text) if text.strip() else None
         except ValueError:
+            if self.method != "GET" and self.status < HTTPStatus.BAD_REQUEST:
+                return {}  # of a write kopf uses nothing that must be there
             if not self._is_list:
                 raise
             found = None
@@ -182,20 +255,30 @@ class _ShallowResponse(aiohttp.ClientResponse):
         return self.method == "GET" and "limit" in self.url.query
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Begin to read, and cut the stream."""
+        """Begin to read. Cut the stream, and read an answer to discovery as a whole."""
         await super().start(connection)
         if self.status >= HTTPStatus.BAD_REQUEST and self.status != HTTPStatus.UNAUTHORIZED:
             if "watch" in self.url.query:
                 self.close()
                 self.status, self.content = HTTPStatus.OK, _Refused()  # type: ignore[assignment]  # behaves as one
                 return self
-            # kopf itself works without the right to list definitions.
-            may_not = self.status == HTTPStatus.FORBIDDEN and not self.url.path.startswith(_OURS)
-            if self._is_list and not may_not:
+            if self._is_list:
                 self.close()
                 raise aiohttp.ClientPayloadError(f"{self.url} was answered with {self.status}")
         self.content = _ShallowStream(self.content, f"{self.method} {self.url}")  # type: ignore[assignment]  # behaves as one
+        discovery = _DISCOVERY.search(self.url.path) if self.method == "GET" and not self.url.query else None
+        if discovery is not None and self.status not in _REPEATED and self.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            await self._check_discovery(discovery[0])
         return self
+
+    async def _check_discovery(self, path: str) -> None:
+        if self.status == HTTPStatus.NOT_FOUND and path not in ("/api", "/apis", _OURS):
+            return  # the last resource of another group is gone, which kopf expects
+        body = await self.read()
+        if self.status >= HTTPStatus.BAD_REQUEST or not _is_discovered(path, body):
+            raise aiohttp.ClientConnectionError(
+                f"{self.url} was answered with {self.status}, and not with our resources"
+            )
 
 
 def _soon(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:

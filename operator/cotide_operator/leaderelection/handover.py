@@ -133,7 +133,7 @@ class Handover:
         unanswered : int
             Bindings with an unknown outcome.
         """
-        if not leadership.leading:
+        if not leadership.holding:
             return
         if not unanswered and await self._learned():
             await leadership.release(self._bound_up_to)

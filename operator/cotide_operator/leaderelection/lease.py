@@ -10,13 +10,17 @@ it needs a second HTTP stack with its own credentials.
     standby --lease free, released or not renewed for its duration--> leader
     leader  --renewed--> leader
     leader  --not renewed within the deadline, or taken by another--> lost: `LeadershipLost`
+    lost, not taken --bindings ended--> released, as below
     leader  --stopped--> released (empty holder), so that a standby takes over at once
     standby --stopped--> gives back what its last try may have taken
 
 Expiry follows our own monotonic time since the lease was last seen to change, and never compares the holder's clock
-with ours. Our own lease counts from before the request that renewed it. Invariant: the deadline is shorter than the
+with ours. Our own lease counts from before the request that wrote it. Invariant: the deadline is shorter than the
 lease, so that a leader has stopped before another starts. A paused process can miss its own expiry. `permit`, which it
 must ask before each request, then stops it.
+
+A leader that could not renew also gives the lease up once its bindings ended, as client-go does with
+``ReleaseOnCancel`` (kube-scheduler sets it). Otherwise the next process would wait for a whole lease.
 
 A lease that is given up names in an annotation the version of the pods that the next leader must have seen, see
 `handover`. The next holder removes it. Another annotation names nodes that refused pods, see `node_backoffs`. The next
@@ -82,6 +86,9 @@ class LeaderElector:
 
     Attributes
     ----------
+    leading : whether this replica may decide.
+    holding : whether the lease may still have our name. It outlasts `leading` after failed renewals, until the lease is
+        given up, expires, or belongs to another replica.
     inherited : the highest version of a pod that the last holder bound before it gave the lease up, until it was seen
         here; empty when it named none.
     backoffs : the annotation of the nodes that refused pods: first the last holder's value, then the value of this
@@ -114,8 +121,8 @@ class LeaderElector:
         """Held over each try and renewal: a release waits for the one in flight, and none comes after it."""
         self._withdrawn = False
         self._renewed = float("-inf")
-        """Start of the request that last renewed the lease."""
-        self.leading = False
+        """Start of the request that last wrote our name on the lease."""
+        self.leading = self.holding = False
         self.inherited = ""
         self.backoffs = ""
 
@@ -136,6 +143,17 @@ class LeaderElector:
             name = self._settings.lease_name
             raise LeadershipLost(f"another replica may hold the lease {name} by now: nothing is written")
 
+    def guard(self) -> None:
+        """Let a write of the lease itself pass; a process that was paused in a renewal does not send it.
+
+        Raises
+        ------
+        LeadershipLost
+            When it would renew a lease that another replica may have by now.
+        """
+        if self.leading:
+            self.permit()
+
     async def acquire(self) -> None:
         """Return when this replica leads, or has withdrawn; tries for ever."""
         while not self.leading:
@@ -143,7 +161,7 @@ class LeaderElector:
                 held = not self._withdrawn and await self._renew()
                 if self._withdrawn:
                     return
-                self.leading = held
+                self.leading = self.holding = held
             if not held:
                 await self._sleep(self._settings.retry_period_seconds)
         _LOG.info("leading as %s (lease %s/%s)", self.identity, self._settings.namespace, self._settings.lease_name)
@@ -170,7 +188,7 @@ class LeaderElector:
                 continue
             holder = self._seen[0] if self._seen else ""
             if holder not in ("", self.identity):
-                self.leading = False
+                self.leading = self.holding = False
                 raise LeadershipLost(f"the lease {self._settings.lease_name} was taken by {holder}: stopping")
             if self._monotonic() - self._renewed >= self._settings.renew_deadline_seconds:
                 self.leading = False
@@ -188,7 +206,7 @@ class LeaderElector:
             The version of the pods that the next leader must have seen. When it is empty, the inherited version that
             was not seen here is passed on, because this replica bound no pod either.
         """
-        if not self.leading:
+        if not self.holding:
             return
         await self._give_back(bound_up_to, self._settings.renew_deadline_seconds)
 
@@ -202,7 +220,7 @@ class LeaderElector:
         await self._give_back("", self._settings.retry_period_seconds)
 
     async def _give_back(self, bound_up_to: str, within_seconds: float) -> None:
-        self.leading = False
+        self.leading = self.holding = False
         try:
             async with asyncio.timeout(within_seconds), self._turn:
                 stored = await self._read()
@@ -215,27 +233,21 @@ class LeaderElector:
 
     def let_expire(self) -> None:
         """Stop all renewals and writes, and leave the lease to expire."""
-        self.leading = False
+        self.leading = self.holding = False
 
     async def _renew(self) -> bool:
-        """Take or renew the lease; its time counts from now, however long the answer takes."""
-        started = self._monotonic()
-        held = await self._try()
-        if held:
-            self._renewed = started
-        return held
-
-    async def _try(self) -> bool:
         """Take or renew the lease; False when that is not possible now.
 
         A leader renews in one request, on top of its last write, which takes half the time on a slow server. After a
-        foreign write the answer is 409, and the next try reads first (as client-go's leaderelection does).
+        foreign write the answer is 409, and the next try reads first (as client-go's leaderelection does). The lease
+        counts from before that request, however long an earlier read or the answer takes.
         """
         ours, self._ours = self._ours, None
         try:
             stored = ours if ours is not None and self.leading else await self._read()
             if stored is None:
-                await self._client.create(self._collection, self._body(None, self.identity))
+                started = self._monotonic()
+                self._keep(await self._client.create(self._collection, self._body(None, self.identity)), started)
             elif stored.lease.spec.holder_identity == self.identity:
                 await self._write(stored, self.identity)
             elif self._free(stored.lease):
@@ -286,13 +298,20 @@ class LeaderElector:
     ) -> None:
         path = f"{self._collection}/{self._settings.lease_name}"
         # The version that was read goes along: a stale one is refused with 409, so that two candidates never both win.
+        started = self._monotonic()
         whole = await self._client.replace(path, self._body(stored, holder, duration_seconds, bound_up_to))
         self._seen = (holder, None)
+        if holder:
+            self._keep(whole, started)
+
+    def _keep(self, whole: dict[str, Any], started: float) -> None:
+        """Note the request that wrote our name on the lease, by its start, and its answer."""
+        self._renewed = started
         try:
             written = msgspec.convert(whole, LeaseObject)
         except msgspec.ValidationError:
             return  # the next try reads it
-        if holder and written.spec.holder_identity == holder and written.metadata.resource_version:
+        if written.spec.holder_identity == self.identity and written.metadata.resource_version:
             self._ours = _Stored(written, whole)
 
     def _duration(self) -> int:

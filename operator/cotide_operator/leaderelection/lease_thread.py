@@ -11,8 +11,8 @@ gives a sign once a second while it runs, and after `HUNG_SECONDS` without one t
 
 With each sign comes the deciding loop's knowledge of nodes that refuse pods, which the next renewal writes.
 
-Invariant: all of the elector runs in the thread's loop, except `permit`, `leading`, `inherited` and `backoffs`, which
-are single reads and writes.
+Invariant: all of the elector runs in the thread's loop, except `permit`, `leading`, `holding`, `inherited` and
+`backoffs`, which are single reads and writes.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class LeaseThread:
             most_pause_seconds=MOST_PAUSE_SECONDS,
         )
         self.elector = LeaderElector(self._client, settings, identity, may_renew=self._is_alive)
+        self._client.fence = self.elector.guard
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._turn, name="lease", daemon=True)
         self._sign = time.monotonic()
@@ -77,6 +78,11 @@ class LeaseThread:
     def leading(self) -> bool:
         """Whether this replica leads."""
         return self.elector.leading
+
+    @property
+    def holding(self) -> bool:
+        """Whether the lease may still have our name, see `LeaderElector`."""
+        return self.elector.holding
 
     @property
     def inherited(self) -> str:

@@ -46,8 +46,9 @@ from cotide_operator.scheduling.volume_binder import VolumeBinder
 
 _LOG = logging.getLogger(__name__)
 
-ROOM_PER_BIND: Final = 4
-"""Bindings that may wait per binding in flight before the loop decides no further; chosen: what is decided too far
+ROOM_PER_BIND: Final = 2
+"""Times the bindings in flight of one namespace: so many wait or are in flight when the loop decides no further. They
+are as many as may be in flight of all together, so that no slot waits for a decision. Chosen: what is decided further
 ahead is decided on old facts."""
 SLOW_SECONDS: Final = 0.5
 """Wall seconds without an answer to a binding after which the loop no longer pauses for what its namespace has here.
@@ -151,7 +152,7 @@ class Binder:
         self._unknown: set[str] = set()
         """Uids of the pods of `unanswered`."""
         self._room = asyncio.Event()
-        self._room.set()
+        """Set by what ends while there is room."""
         self._drained = asyncio.Event()
         self._drained.set()
         self._closed = False
@@ -223,8 +224,6 @@ class Binder:
         namespace = namespace_of_key(instruction.key)
         self._waiting.add(_Handed(namespace, instruction, note), namespace)
         self._drained.clear()
-        if self.backlog >= self._concurrency * ROOM_PER_BIND:
-            self._room.clear()
         self._wake_worker()
 
     def _wake_worker(self) -> None:
@@ -239,7 +238,8 @@ class Binder:
 
     async def room(self) -> None:
         """Return when the backlog is small enough to decide further; that of slow namespaces does not count."""
-        while not self._room.is_set() and self._quick_backlog() >= self._concurrency * ROOM_PER_BIND // 2:
+        while self._quick_backlog() >= self._concurrency * ROOM_PER_BIND:
+            self._room.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._room.wait()
@@ -327,10 +327,9 @@ class Binder:
         self._refuse(bind, refused[0], note, retry=refused[1])
 
     def _settle(self) -> None:
-        backlog = self._waiting.in_all
-        if backlog < self._concurrency * ROOM_PER_BIND // 2:
+        if self.backlog < self._concurrency * ROOM_PER_BIND:
             self._room.set()
-        if not backlog:
+        if not self.backlog:
             self._drained.set()
 
     def _report(self, report: Report) -> None:

@@ -99,10 +99,10 @@ def install(path: str, points: KillPoints) -> None:
         "evict": [(Evictor, "carry_out")],
         "job": [(JobController, "reconcile")],
         "note": [(PodAnnotator, "_note"), (PodAnnotator, "_label")],
-        "lease": [(LeaderElector, "_try")],
+        "lease": [(LeaderElector, "_renew")],
         "provision": [(BookStore, "load"), (BookStore, "save"), (WebhookActuator, "do"), (DrainClient, "write")],
         "drain": [(DrainClient, "write"), (DrainClient, "evict"), (DrainClient, "sleep")],
-        "resize": [(PhaseResizer, "_resize"), (PhaseResizer, "_tell")],
+        "resize": [(PhaseResizer, "_resize"), (PhaseResizer, "_emit")],
     }
     for owner, name in coroutines[path]:
         setattr(owner, name, points.awaited(getattr(owner, name)))

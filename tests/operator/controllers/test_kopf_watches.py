@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from scripted_server import answers, lists, refuses, scripted_server, watches
 
+from cotide_core.errors import ClusterError
+from cotide_kube import answer_bodies
 from cotide_kube.credentials import Credentials
 from cotide_operator.controllers.kopf_session import kopf_session
 
@@ -63,14 +67,100 @@ async def test_a_list_that_fails_looks_like_a_broken_connection(step: Any) -> No
                 await response.json()
 
 
-async def test_a_refusal_of_credentials_and_one_of_others_objects_stay_what_they_are() -> None:
+async def test_a_refusal_of_credentials_stays_what_it_is() -> None:
     async with scripted_server() as server, kopf_session(Credentials(server.url)).aiohttp_session as http:
-        server.then(refuses(401), refuses(401), refuses(403), lists(version="3"))
+        server.then(refuses(401), refuses(401), lists(version="3"))
         async with http.get(f"{server.url}{JOBS}", params={"watch": "true"}) as watch:
             assert watch.status == 401
         async with http.get(f"{server.url}{JOBS}", params={"limit": "500"}) as listed:
             assert listed.status == 401
-        async with http.get(f"{server.url}/api/v1/namespaces", params={"limit": "500"}) as others:
-            assert others.status == 403
         async with http.get(f"{server.url}{JOBS}", params={"limit": "500"}) as listed:
             assert (await listed.json())["metadata"]["resourceVersion"] == "3"
+
+
+def group(name: str, version: str) -> dict[str, Any]:
+    versioned = {"groupVersion": f"{name}/{version}", "version": version}
+    return {"name": name, "versions": [versioned], "preferredVersion": versioned}
+
+
+def resources(*names: str) -> dict[str, Any]:
+    one = {"singularName": "", "kind": "K", "namespaced": True, "verbs": ["list", "watch"]}
+    return {"kind": "APIResourceList", "resources": [{"name": name, **one} for name in names]}
+
+
+OURS = "/apis/cotide.dev/v1alpha1"
+OTHERS = "/apis/apiextensions.k8s.io/v1"
+BAD_PAGE = watches(b"<html>hi</html>")
+GROUPS = {"groups": [group("cotide.dev", "v1alpha1"), group("apps", "v1")]}
+
+
+async def discovered(path: str, step: Any) -> Any:
+    async with scripted_server() as server, kopf_session(Credentials(server.url)).aiohttp_session as http:
+        server.then(step)
+        async with http.get(f"{server.url}{path}") as response:
+            return await response.json()
+
+
+@pytest.mark.parametrize(
+    ("path", "step"),
+    [
+        *[(path, step) for path in ("/api", "/apis", OURS) for step in (BAD_PAGE, answers(200, []), refuses(404))],
+        ("/api", answers(200, {})),
+        ("/apis", answers(200, {})),
+        ("/apis", answers(200, {"groups": [group("apps", "v1")]})),
+        ("/apis", answers(200, {"groups": [group("cotide.dev", "v9")]})),
+        ("/apis", answers(200, {"groups": [{"name": "cotide.dev"}]})),
+        (OURS, answers(200, {})),
+        (OURS, answers(200, resources("jobs"))),
+        (OTHERS, BAD_PAGE),
+        (OTHERS, refuses(400)),
+    ],
+)
+async def test_a_discovery_that_shows_too_little_looks_like_a_broken_connection(path: str, step: Any) -> None:
+    """kopf repeats its request after that; any other failure ends it, and what is not shown is never watched."""
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await discovered(path, step)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/api", {"versions": ["v1"]}),
+        ("/apis", GROUPS),
+        (OURS, resources("jobs", "workloads", "jobs/status")),
+        (OTHERS, resources("customresourcedefinitions")),
+    ],
+)
+async def test_a_discovery_that_shows_our_resources_passes(path: str, found: dict[str, Any]) -> None:
+    assert await discovered(path, answers(200, found)) == found
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [(OTHERS, 404), *[("/apis", status) for status in (401, 403, 429, 500, 503)]]
+)
+async def test_a_refusal_of_discovery_after_which_kopf_goes_on_stays_what_it_is(path: str, status: int) -> None:
+    async with scripted_server() as server, kopf_session(Credentials(server.url)).aiohttp_session as http:
+        server.then(refuses(status))
+        async with http.get(f"{server.url}{path}") as refused:
+            assert refused.status == status
+
+
+async def test_the_answer_to_a_write_that_cannot_be_read_is_empty() -> None:
+    """kopf loses the event of an object, and nothing else."""
+    async with scripted_server() as server, kopf_session(Credentials(server.url)).aiohttp_session as http:
+        server.then(BAD_PAGE)
+        async with http.post(f"{server.url}/api/v1/namespaces/a/events", json={}) as response:
+            assert await response.json() == {}
+
+
+async def test_kopf_reads_no_answer_that_unpacks_to_more_than_one_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def packed(_: web.Request) -> web.Response:
+        return web.Response(body=gzip.compress(bytes(64 << 20)), headers={"Content-Encoding": "gzip"})
+
+    monkeypatch.setattr(answer_bodies, "ANSWER_BYTES", 2 << 20)
+    async with scripted_server() as server, kopf_session(Credentials(server.url)).aiohttp_session as http:
+        server.then(packed)
+        message = f"the API server sends an answer of more than .*GET {server.url}/apis/cotide.dev"
+        async with http.get(f"{server.url}/apis/cotide.dev/v1alpha1/jobs") as response:
+            with pytest.raises(ClusterError, match=message):
+                await response.json()

@@ -114,7 +114,7 @@ async def test_a_renewal_that_gets_no_answer_has_the_time_that_is_left_until_the
         await one.acquire()
         now = 7.75  # a nap of 2 s is next
         monkeypatch.setattr(lease_module.asyncio, "timeout", noted)
-        monkeypatch.setattr(one, "_try", silent)
+        monkeypatch.setattr(one, "_renew", silent)
         with pytest.raises(LeadershipLost, match="could not be renewed for 10 s"):
             await one.hold()
         monkeypatch.undo()

@@ -26,15 +26,15 @@ class Leader:
     """Stands for the election: remembers what was written on the lease."""
 
     def __init__(self, inherited: str = "", lease_seconds: float = 30.0) -> None:
-        self.leading, self.inherited, self.lease_seconds = True, inherited, lease_seconds
+        self.holding, self.inherited, self.lease_seconds = True, inherited, lease_seconds
         self.handed_over: str | None = None
         self.expires = False
 
     async def release(self, bound_up_to: str = "") -> None:
-        self.handed_over, self.leading = bound_up_to, False
+        self.handed_over, self.holding = bound_up_to, False
 
     def let_expire(self) -> None:
-        self.expires, self.leading = True, False
+        self.expires, self.holding = True, False
 
 
 class Api:
@@ -186,7 +186,7 @@ async def test_who_leads_no_more_has_nothing_to_hand_over() -> None:
     scene.sees("a", 7, change="ADDED")
     scene.bound("a")
     leader: Any = Leader()
-    leader.leading = False
+    leader.holding = False
     await scene.handover.hand_over(leader, 1)
     assert (leader.handed_over, leader.expires) == (None, False)
 

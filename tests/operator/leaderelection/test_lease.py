@@ -3,60 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from lease_scene import LEASES, Scene
 
 from cotide_core.errors import ClusterError
-from cotide_kube.client import KubeClient
-from cotide_kube.credentials import Credentials
-from cotide_operator.config.settings import LeaderElectionSettings
-from cotide_operator.leaderelection.lease import LeaderElector, LeadershipLost
+from cotide_operator.leaderelection.lease import LeadershipLost
 from cotide_sim.apiserver.http.faults import Fault
-from cotide_sim.apiserver.server import ApiServer
-from cotide_sim.apiserver.testing import running_server
-
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-SETTINGS = LeaderElectionSettings(
-    namespace="default", lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2
-)
-
-
-class Time:
-    """Time that only passes when a candidate sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.naps = 0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.naps += 1
-        await asyncio.sleep(0)
-
-
-class Scene:
-    def __init__(self, server: ApiServer, client: KubeClient) -> None:
-        self.server = server
-        self.client = client
-
-    def candidate(self, name: str) -> tuple[LeaderElector, Time]:
-        time = Time()
-        return LeaderElector(self.client, SETTINGS, name, monotonic=time.monotonic, sleep=time.sleep), time
-
-    async def lease(self) -> dict[str, Any]:
-        spec: dict[str, Any] = (await self.client.get(f"{LEASES}/cotide-operator"))["spec"]
-        return spec
-
-
-@pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with running_server() as server, KubeClient(Credentials(server.url), timeout_seconds=5) as client:
-        yield Scene(server, client)
 
 
 async def test_the_first_candidate_makes_the_lease(scene: Scene) -> None:
@@ -83,7 +37,7 @@ async def test_a_renewed_lease_is_not_taken(scene: Scene) -> None:
     await one.acquire()
     waiting = asyncio.create_task(two.acquire())
     while time.now < 40.0:  # far beyond the duration
-        await one._try()
+        await one._renew()
         await asyncio.sleep(0)
     assert not waiting.done()
     waiting.cancel()
@@ -120,41 +74,12 @@ async def test_a_release_waits_for_the_renewal_in_flight_and_none_comes_after_it
     assert "could not be released" not in caplog.text
 
 
-async def test_a_leader_whose_lease_was_taken_stops(scene: Scene) -> None:
-    one, _ = scene.candidate("one")
-    await one.acquire()
-    await scene.client.patch(f"{LEASES}/cotide-operator", {"spec": {"holderIdentity": "two"}})
-    with pytest.raises(LeadershipLost, match="taken by two"):
-        await one.hold()
-    assert not one.leading
-
-
-async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(scene: Scene) -> None:
-    one, time = scene.candidate("one")
-    await one.acquire()
-    scene.server.faults.add(Fault(status=403, path="/leases/", count=-1))
-    with pytest.raises(LeadershipLost, match="could not be renewed for 10 s"):
-        await one.hold()
-    assert time.now <= 15.0  # the lease itself lasts 15 s: nobody else leads yet
-
-
-async def test_a_leader_that_cannot_renew_for_a_moment_leads_on(scene: Scene) -> None:
-    one, time = scene.candidate("one")
-    await one.acquire()
-    scene.server.faults.add(Fault(status=403, path="/leases/", count=2))
-    holding = asyncio.create_task(one.hold())
-    while time.now < 30.0 and not holding.done():
-        await asyncio.sleep(0)
-    assert not holding.done()
-    holding.cancel()
-
-
 async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) -> None:
     zero, _ = scene.candidate("zero")
     await zero.acquire()
     await zero.release()
     candidates = [scene.candidate(name)[0] for name in ("one", "two", "three")]
-    won = await asyncio.gather(*(candidate._try() for candidate in candidates))
+    won = await asyncio.gather(*(candidate._renew() for candidate in candidates))
     assert won.count(True) == 1
 
 
@@ -163,9 +88,9 @@ async def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(scene: Scene
     one, _ = scene.candidate("one")
     two, time = scene.candidate("two")
     await one.acquire()
-    assert not await two._try()
+    assert not await two._renew()
     time.now = 15.0
-    assert await two._try()
+    assert await two._renew()
 
 
 async def test_a_standby_logs_the_leader_once_and_no_conflict(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -174,57 +99,16 @@ async def test_a_standby_logs_the_leader_once_and_no_conflict(scene: Scene, capl
     one, _ = scene.candidate("one")
     two, _ = scene.candidate("two")
     await one.acquire()
-    assert [await two._try() for _ in range(3)] == [False] * 3
+    assert [await two._renew() for _ in range(3)] == [False] * 3
     assert caplog.messages.count("standing by: one leads") == 1
     await one.release()
     caplog.clear()
     scene.server.faults.add(Fault(status=409, method="PUT", path="/leases/"))
-    assert not await two._try()
+    assert not await two._renew()
     assert [line for line in caplog.messages if "lease" in line] == []
     scene.server.faults.add(Fault(status=403, method="PUT", path="/leases/"))
-    assert not await two._try()
+    assert not await two._renew()
     assert [line for line in caplog.messages if line.startswith("the lease can't be taken: ")] != []
-
-
-async def test_a_leader_may_act_until_its_deadline_and_not_when_it_slept_through_it(scene: Scene) -> None:
-    one, time = scene.candidate("one")
-    with pytest.raises(LeadershipLost):
-        one.permit()  # not yet
-    await one.acquire()
-    time.now = 9.9
-    one.permit()
-    time.now = 10.0
-    with pytest.raises(LeadershipLost, match="another replica may hold the lease"):
-        one.permit()
-    await one._renew()
-    one.permit()
-    await one.release()
-    with pytest.raises(LeadershipLost):
-        one.permit()
-
-
-async def test_a_lease_counts_from_before_the_request_that_renewed_it(scene: Scene) -> None:
-    """The server may have written it at once and answered late: others count from the writing."""
-    one, time = scene.candidate("one")
-    await one.acquire()
-    ask = one._try
-
-    async def slow() -> bool:
-        held = await ask()
-        time.now += 9.0
-        return held
-
-    one._try = slow  # type: ignore[method-assign]  # an answer that takes nine seconds
-    await one._renew()
-    time.now = 9.9
-    one.permit()
-    time.now = 10.0
-    with pytest.raises(LeadershipLost):
-        one.permit()
-
-
-async def whole(scene: Scene) -> dict[str, Any]:
-    return await scene.client.get(f"{LEASES}/cotide-operator")
 
 
 async def test_a_released_lease_says_what_was_bound_until_it_is_taken(scene: Scene) -> None:
@@ -232,13 +116,13 @@ async def test_a_released_lease_says_what_was_bound_until_it_is_taken(scene: Sce
     await one.acquire()
     assert one.inherited == ""
     await one.release("17")
-    assert (await whole(scene))["metadata"]["annotations"] == {"cotide.dev/bound-up-to": "17"}
+    assert (await scene.whole())["metadata"]["annotations"] == {"cotide.dev/bound-up-to": "17"}
     await two.acquire()
     assert two.inherited == "17"
-    assert (await whole(scene))["metadata"].get("annotations", {}) == {}
+    assert (await scene.whole())["metadata"].get("annotations", {}) == {}
     two.inherited = ""  # it was seen
     await two.release()
-    assert (await whole(scene))["metadata"].get("annotations", {}) == {}
+    assert (await scene.whole())["metadata"].get("annotations", {}) == {}
     await three.acquire()
     assert three.inherited == ""
 
@@ -276,9 +160,10 @@ async def test_who_comes_second_inherits_nothing_of_the_first(scene: Scene) -> N
     one, two, three = (scene.candidate(name)[0] for name in ("one", "two", "three"))
     await one.acquire()
     await one.release("17")
-    assert sorted(await asyncio.gather(two._try(), three._try())) == [False, True]
+    assert sorted(await asyncio.gather(two._renew(), three._renew())) == [False, True]
     leader = two if (await scene.lease())["holderIdentity"] == "two" else three
-    leader.leading, leader.inherited = True, ""  # it saw it
+    leader.leading = leader.holding = True
+    leader.inherited = ""  # it saw it
     await leader.release("23")
     other = three if leader is two else two
     await other.acquire()
@@ -292,13 +177,13 @@ async def test_what_a_leader_knows_of_nodes_outlasts_its_kill_and_its_successors
     await one._renew()
     await two.acquire()  # one is gone without a word: its lease ran out
     assert two.backoffs == "[1]"
-    assert (await whole(scene))["metadata"]["annotations"] == {"cotide.dev/node-back-offs": "[1]"}
+    assert (await scene.whole())["metadata"]["annotations"] == {"cotide.dev/node-back-offs": "[1]"}
     await two.release()  # before it learned anything
     await three.acquire()
     assert three.backoffs == "[1]"
     three.backoffs = ""  # all nodes are open again
     await three._renew()
-    assert (await whole(scene))["metadata"].get("annotations", {}) == {}
+    assert (await scene.whole())["metadata"].get("annotations", {}) == {}
 
 
 async def test_a_lease_that_is_left_to_expire_is_neither_renewed_nor_given_up(scene: Scene) -> None:
@@ -322,12 +207,12 @@ async def test_what_others_wrote_on_the_lease_stays(scene: Scene) -> None:
     await one.acquire()
     metadata = {"labels": {"team": "a"}, "annotations": {"note": "b", "cotide.dev/bound-up-to": "5"}}
     await scene.client.patch(f"{LEASES}/cotide-operator", {"metadata": metadata, "spec": {"strategy": "c"}})
-    before = (await whole(scene))["metadata"]
+    before = (await scene.whole())["metadata"]
     await one._renew()
     assert one.inherited == "", "it leads: nobody else has bound anything"
     await one.release("17")
     await two.acquire()
-    lease = await whole(scene)
+    lease = await scene.whole()
     assert (lease["metadata"]["labels"], lease["metadata"]["annotations"]) == ({"team": "a"}, {"note": "b"})
     assert (lease["metadata"]["uid"], lease["spec"]["strategy"]) == (before["uid"], "c")
     assert lease["metadata"]["creationTimestamp"] == before["creationTimestamp"]
@@ -377,7 +262,6 @@ async def test_a_leader_renews_in_one_request_until_another_writes(
 ) -> None:
     one, _ = scene.candidate("one")
     await one.acquire()
-    await one._renew()
     asked: list[str] = []
     request = scene.client.request
 

@@ -17,7 +17,7 @@ from cotide_operator import assembly
 from cotide_operator.assembly import Operator
 from cotide_operator.config.settings import LeaderElectionSettings
 from cotide_operator.leaderelection import lease_thread
-from cotide_operator.leaderelection.lease import LeadershipLost
+from cotide_operator.leaderelection.lease import LeadershipLost, awake_and_asleep
 from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.task_supervisor import TaskSupervisor
 
@@ -32,10 +32,11 @@ def electing(monkeypatch: pytest.MonkeyPatch) -> tuple[LeaseThread, list[tuple[f
     renewals: list[tuple[float, str]] = []
 
     async def granted() -> bool:
+        lease.elector._renewed = awake_and_asleep()
         renewals.append((time.monotonic(), threading.current_thread().name))
         return True
 
-    monkeypatch.setattr(lease.elector, "_try", granted)
+    monkeypatch.setattr(lease.elector, "_renew", granted)
     return lease, renewals
 
 
@@ -142,7 +143,7 @@ async def test_nothing_is_left_pending_when_it_stops_in_the_middle(
         await asyncio.Event().wait()
         return True
 
-    monkeypatch.setattr(lease.elector, "_try", unanswered)
+    monkeypatch.setattr(lease.elector, "_renew", unanswered)
     await asyncio.to_thread(asked.wait, 10.0)
     holding.cancel()  # of which the thread hears only in its own time
     await lease.stop()

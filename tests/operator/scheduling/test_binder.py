@@ -315,9 +315,9 @@ async def test_what_goes_with_a_binding_is_what_its_report_brings_back_however_o
     assert report.note is note
 
 
-async def test_there_is_room_again_once_half_the_backlog_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_is_room_again_once_most_of_a_backlog_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binder_module, "POLL_SECONDS", 60.0)
-    bench = Bench(concurrency=1)  # room for 4, again at 1
+    bench = Bench(concurrency=1)  # room for one more while one waits
     bench.api.gate = asyncio.Event()
     for index in range(4):
         bench.pod(f"p{index}", uid=str(index))
@@ -331,8 +331,8 @@ async def test_there_is_room_again_once_half_the_backlog_is_gone(monkeypatch: py
     assert bench.binder.backlog <= 1
 
 
-async def test_there_is_no_room_yet_while_more_than_half_the_backlog_waits() -> None:
-    bench = Bench(concurrency=1)  # room for 4, again at 1
+async def test_there_is_no_room_yet_while_more_wait_than_may_be_in_flight() -> None:
+    bench = Bench(concurrency=1)  # room for one more while one waits
     bench.api.gate = asyncio.Event()
     for index in range(4):
         if index:  # the first pod is gone, so that its binding ends at once
