@@ -208,8 +208,6 @@ class _Believed:
             return cls(runtime, reliability if rates and reliability in THRESHOLDS else None, GIVEN, seed)
         if rates and runtime != "trees":
             runtime = "learned"  # it needs forecasts with an estimated accuracy, whatever the other policies use
-                "learned"  # it needs forecasts with an estimated accuracy, whatever forecasts the other policies use
-            )
         by_trees = rates and reliability == "trees"
         modes = {
             "last-two": LAST_TWO,
