@@ -229,6 +229,7 @@ def _forest(random_state: int) -> Any:
     return RandomForestRegressor(n_estimators=100, random_state=random_state)
 
 
+PAPER_TREES: Final = "xgboost, plain (paper)"
 RATE_ONLY: Final = "xgboost, rate only"
 LOGISTIC: Final = "logistic regression"
 REFUSE_ALL: Final = "refuses all"
@@ -251,7 +252,7 @@ _VECTORS: Final[tuple[Settings, ...]] = (
     {"softness": 100.0, "width": 0.01},
 )
 QOS_RIVALS: Final[dict[str, QosMethod]] = {
-    "xgboost, plain (paper)": QosMethod(_boosting, _BOOSTINGS),
+    PAPER_TREES: QosMethod(_boosting, _BOOSTINGS),
     LOGISTIC: QosMethod(_logistic, tuple({"C": c} for c in (1.0, 0.01, 0.1, 10.0, 100.0, 1000.0))),
     "svm, rbf": QosMethod(_vectors, _VECTORS),
     RATE_ONLY: QosMethod(_boosting, _BOOSTINGS),

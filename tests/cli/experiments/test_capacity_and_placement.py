@@ -36,11 +36,11 @@ def test_capacity_judges_its_bars_and_draws_the_figures(capacity):
     assert plot.read_text().startswith("<?xml")
 
 
-def test_every_contender_with_a_knob_has_nine_settings_on_the_tuning_seeds(capacity):
+def test_every_contender_with_a_knob_has_ten_settings_on_the_tuning_seeds(capacity):
     rows = json.loads(capacity[0].stdout)["traces"][0]["tuning"]
     counts = Counter(row["policy"] for row in rows)
     single = {"cbp at the default", "always on", "always off"}
-    assert {counts[name] for name in counts if name not in single} == {9}
+    assert {counts[name] for name in counts if name not in single} == {10}
 
 
 def test_each_setting_is_the_cheapest_that_keeps_the_goal_on_the_tuning_seeds(capacity):

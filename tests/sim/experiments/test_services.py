@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import QosSamples
+from cotide_predictors.evaluation.baselines import PAPER_TREES, QOS_RIVALS
 from cotide_predictors.qos.mixes import take_mixes
-from cotide_sim.experiments.services.guard_by_service import CONTENDERS, HEURISTIC, LOGISTIC, OURS, play
+from cotide_sim.experiments.services.guard_by_service import (
+    CONTENDERS,
+    HEURISTIC,
+    LOGISTIC,
+    METHODS,
+    OURS,
+    TREES,
+    play,
+)
 from cotide_sim.experiments.services.judgement import Outcome, interval, judge
 from cotide_sim.experiments.services.population import (
     BASE_MILLISECONDS,
@@ -123,6 +132,12 @@ def test_a_seed_gives_an_outcome_of_each_contender_about_each_service_at_each_ag
     assert len(found) == 2 * 2 * len(CONTENDERS)
     young = {one.contender: one for one in found if one.age == 1 and one.service.startswith("shop/00")}
     assert young[OURS].refused == young[HEURISTIC].refused, "one sample passes no gate: the heuristic decides"
+
+
+def test_the_papers_trees_learn_each_service_by_itself_beside_ours() -> None:
+    assert METHODS[TREES] == PAPER_TREES
+    assert set(METHODS.values()) <= set(QOS_RIVALS)
+    assert TREES in CONTENDERS
 
 
 def test_a_contender_that_refuses_everything_misses_the_floor_of_acceptance() -> None:

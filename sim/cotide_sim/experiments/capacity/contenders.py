@@ -1,6 +1,6 @@
 """The contenders of the capacity experiment, the settings of their knobs, and the goals at which they are compared.
 
-Called by `experiment`. Every contender that has a knob has nine settings of it, all see the same forecasts and prices,
+Called by `experiment`. Every contender that has a knob has ten settings of it, all see the same forecasts and prices,
 and all but plain Harmony have the two rules of the first step. Invariant: the oracle alone knows what comes.
 """
 
@@ -33,7 +33,7 @@ DO_NOTHING: Final = "always on"
 REFUSE_ALL: Final = "always off"
 LEVEL: Final = 0.25
 """The operator's default service level."""
-LEVELS: Final = (0.05, 0.1, 0.25, 0.5, 0.75, 0.85, 0.9, 0.95, 0.99)
+LEVELS: Final = (0.05, 0.1, 0.25, 0.5, 0.75, 0.85, 0.9, 0.95, 0.97, 0.99)
 """Settings of plans with a distribution of demand: from its lowest quantile to its highest."""
 CERTAIN_LEVEL: Final = 0.75
 """Of plans for a demand that is taken as certain, which serve nearly the same at any level (chosen)."""
@@ -71,22 +71,22 @@ def contenders(service_level: float = LEVEL) -> dict[str, Contender]:
         BASELINE: Contender(
             lambda scene, known, reserve: Oblivious(scene, known, reserve=reserve),
             "reserve",
-            (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0, 1.25, 1.5),
+            (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5),
         ),
         "greedy": _plan("level", LEVELS, horizon=1, switching=False),
-        "last value": _plan("reserve", (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8), source="last value"),
-        "yesterday": _plan("reserve", (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.6, 2.2, 3.0), source="yesterday"),
+        "last value": _plan("reserve", (0.4, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8), source="last value"),
+        "yesterday": _plan("reserve", (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.6, 1.8, 2.2, 3.0), source="yesterday"),
         "reactive": Contender(
             lambda scene, known, reserve: Reactive(scene, known, reserve=reserve),
             "reserve",
-            (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5),
+            (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5),
         ),
         "packing": Contender(
             lambda scene, known, reserve: Packing(scene, known, reserve=reserve),
             "reserve",
-            (1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.6, 2.0, 3.0),
+            (1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.6, 2.0, 2.5, 3.0),
         ),
-        ORACLE: _plan("reserve", (0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5), source="oracle"),
+        ORACLE: _plan("reserve", (0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5), source="oracle"),
         DO_NOTHING: Contender(lambda scene, _known, share: Unchanging(scene, share=share), "share", (1.0,)),
         REFUSE_ALL: Contender(lambda scene, _known, share: Unchanging(scene, share=share), "share", (0.0,)),
     }

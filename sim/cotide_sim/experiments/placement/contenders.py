@@ -48,7 +48,7 @@ CONTENDERS: Final = {
     OWN: _plan("quantile", QUANTILES),
     GREEDY: _plan("quantile", QUANTILES, horizon=1, reconfiguring=False),
     "last value": _plan("reserve", (1.05, 1.1, 1.2), source="last value"),
-    "yesterday": _plan("reserve", (1.1, 1.3, 1.6), source="yesterday"),
+    "yesterday": _plan("reserve", (1.3, 1.6, 2.0), source="yesterday"),
     "nearest": Contender(
         lambda scene, setting: Nearest(scene, reserve=setting[0], band=setting[1]),
         "reserve, band",

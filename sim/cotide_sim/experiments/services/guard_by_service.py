@@ -28,7 +28,7 @@ from cotide_core.errors import ModelError
 from cotide_core.forecasting.heuristics import HeuristicQos
 from cotide_core.forecasts import MixBatch, QosForecaster, QosSamples
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.evaluation.baselines import ACCEPT_ALL, RATE_ONLY, REFUSE_ALL, QosRival
+from cotide_predictors.evaluation.baselines import ACCEPT_ALL, PAPER_TREES, RATE_ONLY, REFUSE_ALL, QosRival
 from cotide_predictors.evaluation.baselines import LOGISTIC as LOGISTIC_METHOD
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.qos.mixes import take_mixes
@@ -41,10 +41,12 @@ OURS: Final = "by service, pooled (cotide)"
 HEURISTIC: Final = "heuristic only"
 POOLED: Final = "one pooled model (before)"
 LOGISTIC: Final = "logistic regression by service"
+TREES: Final = "xgboost by service"
 RATE: Final = "rate only, by service"
-CONTENDERS: Final = (OURS, HEURISTIC, POOLED, LOGISTIC, RATE, REFUSE_ALL, ACCEPT_ALL)
+CONTENDERS: Final = (OURS, HEURISTIC, POOLED, LOGISTIC, TREES, RATE, REFUSE_ALL, ACCEPT_ALL)
 METHODS: Final = {
     LOGISTIC: LOGISTIC_METHOD,
+    TREES: PAPER_TREES,
     RATE: RATE_ONLY,
     REFUSE_ALL: REFUSE_ALL,
     ACCEPT_ALL: ACCEPT_ALL,
