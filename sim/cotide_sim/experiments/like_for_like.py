@@ -1,4 +1,4 @@
-"""The one way in which experiments compare: settings chosen on other seeds, means with intervals, ratios by seed.
+"""The common comparison of experiments: settings chosen on other seeds, means with intervals, ratios by seed.
 
 Called by the experiments. Every contender has as many settings of its knob as
 the others, and the one that is chosen on the tuning seeds is judged on the reported ones. Invariant: nothing that was
@@ -19,7 +19,7 @@ from cotide_core.errors import InputError
 Setting = TypeVar("Setting")
 
 TUNING_SEEDS: Final = (101, 102)
-"""On which settings are chosen; no report runs on these."""
+"""Settings are chosen on these seeds; no report runs on them."""
 CONFIDENCE: Final = 0.95
 
 

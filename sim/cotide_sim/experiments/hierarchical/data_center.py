@@ -1,12 +1,11 @@
 """The paper's data center for experiment hierarchical: machines, a day of tasks, and what its production uses.
 
 Called by `hierarchical.schedule`. The six machines are Table I of Jiang et al., and the numbers of tasks by priority
-those of Table II (2287, which is what the table adds up to; with the 2017 of the text the paper's own delays can't be,
-see docs/slack-scheduling.md). The trace slice itself was never published, so tasks and usage are generated: run times
-follow the text and figure 4 (over 40 % within 300 s, half within 500 s) and beyond that the tail of the trace that the
-slice was cut from, tasks come in bursts as jobs do, and their requests are chosen;
-`schedule.DEFAULT_LOAD` scales them. Real series of production usage may be given instead. Invariant:
-same seed, same day.
+are those of Table II. The table adds up to 2287; with the 2017 of the text the paper's own delays are impossible, see
+docs/slack-scheduling.md. The trace slice itself was never published, so tasks and usage are generated. Run times follow
+the text and figure 4 (over 40 % within 300 s, half within 500 s); longer ones follow the tail of the trace that
+contains the slice. Tasks come in bursts as jobs do, and their requests are chosen; `schedule.DEFAULT_LOAD` scales them.
+Real series of production usage may be given instead. Invariant: same seed, same day.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ REFERENCE_RATE: Final = 1500.0
 GRATIS_TASKS: Final = 1754
 BATCH_TASKS: Final = 475 + 58
 TAIL_SPREAD: Final = 1.57
-"""Root mean square of log(seconds / 500 s) over the run times above 500 s of priorities 0 to 8 in the Google 2011 job
-features (18,977 jobs; 1.57 for gratis and 1.58 for batch)."""
+"""Root mean square of log(seconds / 500 s) over the run times above 500 s. Source: priorities 0 to 8 of the Google 2011
+job features (18,977 jobs; 1.57 for gratis and 1.58 for batch)."""
 LONGEST_SECONDS: Final = 17 * 3600.0
 """The longest run time there."""
 ONLINE_SHARE: Final = 0.35

@@ -4,8 +4,8 @@ Called by `hierarchical.schedule`. One direction: tasks and samples -> events ->
 task starts and ends -> events. What differs between runs is the forecaster behind the `NodeForecasted` events.
 Invariant: the same arguments give the same run.
 
-As in Jiang et al.: a machine's workload is the real usage of production plus what batch and gratis tasks are allocated;
-a task that is evicted or killed starts over from the queue; run time is length by MIPS, whatever else runs.
+As in Jiang et al., a machine's workload is the real usage of production plus the allocation of batch and gratis tasks.
+An evicted or killed task starts over from the queue. Run time is length by MIPS, whatever else runs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Forecaster(Protocol):
         ...
 
     def revise(self, batch: Floats) -> None:
-        """Take in what is allocated to batch and gratis tasks after a placement, an end or an eviction."""
+        """Record the allocation of batch and gratis tasks after a placement, an end or an eviction."""
         ...
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:

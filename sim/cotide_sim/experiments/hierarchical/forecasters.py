@@ -76,7 +76,7 @@ class Known:
         del online
         samples = self._usage.shape[2]
         first = self._slot * self._step
-        # The second day comes again for what is left over, as in `engine_run`.
+        # The second day repeats for the remaining tasks, as in `engine_run`.
         window = np.arange(first, first + 2 * self._step)
         window = np.where(window < samples, window, DAY_SAMPLES + (window - DAY_SAMPLES) % DAY_SAMPLES)
         return np.asarray(self._usage[:, :, window].max(axis=2)), batch
@@ -89,7 +89,7 @@ class Predicted:
     Parameters
     ----------
     histories : (12, slots) slot maxima to fit on: cpu of the six machines, then memory.
-    online, batch : what is taken of the forecasts of production, and of what batch and gratis tasks will hold.
+    online, batch : point or quantile of the forecasts of production, and of the holdings of batch and gratis tasks.
     """
 
     def __init__(self, histories: Floats, *, online: Point = "point", batch: Point = "point") -> None:
@@ -107,7 +107,7 @@ class Predicted:
         self._batch.record(batch.ravel())
 
     def revise(self, batch: Floats) -> None:
-        """Take in what is allocated now."""
+        """Record the present allocation."""
         self._batch.revise(range(batch.size), batch.ravel())
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:

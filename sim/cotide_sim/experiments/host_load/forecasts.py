@@ -1,4 +1,4 @@
-"""Experiment host-load: how good are host-load forecasts, ours beside what others use, on one set of series.
+"""Experiment host-load: accuracy of host-load forecasts, ours and those of others, on one set of series.
 
 Called by `experiment_command` for each set. Two questions, two tables. Points (Jiang et al., section V-A): mean
 squared error (eq. 16) with and without the last-state correction, share and mean size of under-estimates. Quantiles:
@@ -156,7 +156,7 @@ def run_set(series: LoadSeries, *, seed: int, workers: int = 0, progress: Progre
 
 
 def warm_up_slots(slots: int) -> int:
-    """Return a day, or a quarter of what there is where that is less."""
+    """Return a day, or a quarter of the series where that is less."""
     return min(WARM_UP_SLOTS, slots // 4)
 
 
@@ -256,7 +256,7 @@ def _missed(name: str, quantiles: tuple[QuantileScore, ...], same: SameViolation
 
 
 def _example(series: LoadSeries, load: Floats, ours: Floats) -> Example:
-    """Return the last two days of the host whose load varied most like the set's median host."""
+    """Return the last two days of the host with the variance closest to the set's median host."""
     spreads = np.array([np.nanstd(row) if np.isfinite(row).any() else 0.0 for row in load])
     host = int(np.argsort(spreads)[len(spreads) // 2])
     stretch = slice(-576, None)

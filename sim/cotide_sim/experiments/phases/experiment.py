@@ -1,10 +1,10 @@
-"""Phases beside task level and slots on mixes of benchmarks and on Facebook's logs (Zhang and Boutaba 2014, sec. IV).
+"""Phases against task level and slots on mixes of benchmarks and on Facebook's logs (Zhang and Boutaba 2014, sec. IV).
 
 Called by `cotide experiment phases`. Each workload runs under each rule on several seeds, each rule with the knob that
-was best on seeds of its own (`knobs`). What phases are worth is judged against whole tasks in the same order
-(`rules.SAME_ORDER`); figures are means with 95 % intervals (Student's t), and ratios are taken seed by seed. Two
-contenders that must fail stand beside ours: whole tasks in its place, and a scheduler that starts nothing. Invariant:
-the same seeds give the same report.
+was best on tuning seeds (`knobs`). The worth of phases is judged against whole tasks in the same order
+(`rules.SAME_ORDER`). Figures are means with 95 % intervals (Student's t), and ratios are taken seed by seed. Two
+contenders that must fail are added: whole tasks in place of ours, and a scheduler that starts nothing. Invariant: the
+same seeds give the same report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotide_sim.traces.mapreduce.swim import FILES, SwimLog, read_swim
 
 MULTIPLES: Final = (2, 4, 6, 8, 10)
 TUNING_MULTIPLES: Final = (3, 9)
-"""Jobs of each benchmark on which knobs are chosen."""
+"""Jobs of each benchmark when knobs are chosen."""
 TUNING_HOURS: Final = 2
 """Of a log, for each tuning seed (chosen: the log of 2010 takes seconds an hour)."""
 BAR: Final = 0.76
@@ -131,7 +131,7 @@ def run_experiment(
     Raises
     ------
     InputError
-        When a log is missing or broken, or a seed is one on which knobs are chosen.
+        When a log is missing or broken, or a seed is a tuning seed.
     """
     seeds = reported(seeds)
     rules = [rule for rule in RULES if rule in {*rules, PHASES, RIVAL, TASK, *(SAME_ORDER.get(text) for text in rules)}]

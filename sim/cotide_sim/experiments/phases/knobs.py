@@ -1,8 +1,8 @@
 """The settings that each rule of the phases experiment chooses from, and the choice.
 
-Called by `experiment`. All rules choose from sixteen, on workloads of seeds that no report uses, by the same score: the
-geometric mean over mean, p95 and p99 of job time, each over that of task level as YARN has it. Invariant: the same
-workloads, the same choice.
+Called by `experiment`. All rules choose from sixteen, on workloads of seeds that no report uses, by the same score. The
+score is the geometric mean over mean, p95 and p99 of job time, each relative to task level as in YARN. Invariant: the
+same workloads, the same choice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotide_sim.phases.workload import Workload
 from cotide_sim.phases.world import Outcome, run
 
 LATE: Final = (0.95, 0.99)
-"""Quantiles of job time that are judged beside its mean."""
+"""Quantiles of job time that are judged together with its mean."""
 SIZES: Final = (1.0, 0.8, 0.65, 0.5)
 """Most cpu that a task holds, of its largest need."""
 

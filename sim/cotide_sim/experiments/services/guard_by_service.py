@@ -85,7 +85,7 @@ def run(
     Parameters
     ----------
     directory : of the measured tables; None generates some.
-    seeds : the first draws the services, each its own samples and cells; at least two, for intervals.
+    seeds : the first draws the services, each draws its own samples and cells; at least two, for intervals.
     services : in both waves together.
     ages : samples at which services are judged, rising.
     workers : processes, one seed each.

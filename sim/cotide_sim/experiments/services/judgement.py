@@ -17,12 +17,12 @@ from cotide_core.kernels.array_types import Floats
 from cotide_sim.experiments.services.population import Service
 
 SETTLED: Final = 200
-"""Samples from which a service's model is held to logistic regression; before, to the heuristic."""
+"""From this many samples on, a service's model is compared with logistic regression; before, with the heuristic."""
 JUDGED: Final = 20
 """A service is judged by F1 where at least so many of its rows break and as many hold, in every seed."""
 CONFIDENCE: Final = 0.95
 ACCEPTANCE_FLOOR: Final = 0.5
-"""Share of the rows that hold which ours accepts at least, mean over services, at every age: a guard that refuses
+"""Least share of the holding rows that ours must accept at every age, mean over services. A guard that refuses
 everything breaks no limit and sells nothing (chosen: half)."""
 LEAST: Final = 1e-6
 """Differences below count as none."""
@@ -34,8 +34,8 @@ class Outcome:
 
     Attributes
     ----------
-    rows, broken : judged, and those whose limit broke.
-    refused, caught : above the threshold, and those of them that broke.
+    rows, broken : judged, and those with a broken limit.
+    refused, caught : above the threshold, and the broken ones among these.
     f1_even : F1 at even odds instead of the threshold; nan without a violation.
     brier : mean squared error of the probability.
     """
@@ -85,7 +85,7 @@ class Outcome:
 
     @property
     def recall(self) -> float:
-        """Share of what would have broken that was refused; nan where nothing would have."""
+        """Refused share of the rows that would have broken; nan without such rows."""
         return self.caught / self.broken if self.broken else float("nan")
 
     @property
@@ -95,7 +95,7 @@ class Outcome:
 
     @property
     def accepted(self) -> float:
-        """Share of what holds that was accepted; nan where nothing holds."""
+        """Accepted share of the holding rows; nan where nothing holds."""
         holds = self.rows - self.broken
         return (holds - (self.refused - self.caught)) / holds if holds else float("nan")
 
@@ -109,8 +109,8 @@ class Outcome:
 class Row:
     """One contender at one age.
 
-    Means over seeds of what is said about services: medians over those judged for F1, precision and recall, the mean
-    over all for breaks in a thousand rows, the share refused and the share accepted of what holds; ``deviation`` is of
+    Means over seeds of the figures of services. F1, precision and recall are medians over the judged services. Breaks
+    in a thousand rows, the share refused and the accepted share of holding rows are means over all; ``deviation`` is of
     the median F1 over seeds.
     """
 
@@ -277,7 +277,7 @@ def _missed(
 
     From `SETTLED` samples on F1 is worse than logistic regression's beyond noise in no service, and better in the
     median; before, there are no more breaks than under the heuristic alone. At every age ours accepts
-    `ACCEPTANCE_FLOOR` of what holds.
+    `ACCEPTANCE_FLOOR` of the holding rows.
     """
     out = [
         f"{service.service} at {service.age} samples: F1 {service.f1[ours]:.3f}, {logistic} {service.f1[logistic]:.3f}"
