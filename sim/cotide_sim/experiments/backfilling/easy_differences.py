@@ -1,7 +1,8 @@
-"""Two replays of one log, job by job: who starts at another time, where that begins, and who carries the difference.
+"""Two replays of one log, job by job: jobs with another start, the first divergence, and the jobs that carry the
+difference.
 
-Called by experiment `easy_variants`. Pure. Invariant: jobs are matched by their numbers in the log; what only one of
-the replays has is counted and compared with nothing.
+Called by experiment `easy_variants`. Pure. Invariant: jobs are matched by their numbers in the log; jobs of only one
+replay are counted, not compared.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ class MovedJob:
 
     @property
     def change(self) -> float:
-        """Return what it adds to the sum of slowdowns."""
+        """Return its contribution to the sum of slowdowns."""
         return self.slowdown_after - self.slowdown_before
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first moment at which a job starts in one replay and not in the other, and what else happens then.
+    """The first moment when a job starts in one replay and not in the other, with the other events of that moment.
 
     Attributes
     ----------
-    job : the job, of those the one that stands first in the log.
+    job : the job; of several, the first one in the log.
     submitted, ended, planned : numbers of jobs submitted, ended and planned to end at that second in the first replay.
     """
 
@@ -63,7 +64,7 @@ class Difference:
     Attributes
     ----------
     common, only_before, only_after : jobs of both and of one of them.
-    moved : jobs of both that start at another time.
+    moved : jobs of both with another start.
     change : of the sum of slowdowns of the common jobs.
     top_share : of that change, by the ten jobs that change most; None when there is no change.
     top_of_all : of all changes taken absolutely, by the same ten.

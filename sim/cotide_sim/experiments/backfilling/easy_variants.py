@@ -1,11 +1,12 @@
-"""Experiment easy-variants: EASY as simulators differ on it, beside published figures, and the jobs that differ.
+"""Experiment easy-variants: EASY in the variants of simulators, compared with published figures, and the jobs that
+differ.
 
-Called by `experiment_command`. One log under many readings: how events are handled, which rows are jobs, the
-machine, the measure. Each is compared job by job with what `cotide simulate` does. Invariant: same log, same numbers.
+Called by `experiment_command`. One log under many readings: the handling of events, the rows that are jobs, the
+machine, the measure. Each is compared job by job with `cotide simulate`. Invariant: same log, same numbers.
 
-The published figures are those of the authors of predictsim: lines ``easy_backfill_scheduler`` and, for shortest-job
-backfill, ``easy_plus_plus_scheduler`` with the predictors ``reqtime`` and ``clairvoyant``, of the files
-experiments/data/LOG/sim_analysis/metrics in their repository, which give more digits than their paper.
+The published figures are those of the authors of predictsim. The files experiments/data/LOG/sim_analysis/metrics in
+their repository give more digits than their paper. The lines are ``easy_backfill_scheduler`` and, for shortest-job
+backfill, ``easy_plus_plus_scheduler`` with the predictors ``reqtime`` and ``clairvoyant``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ DEFAULT: Final = "default"
 SDSC_BLUE_PROCESSORS: Final = 1152
 """144 nodes of 8; readings of nodes and machine are of this one."""
 BAR: Final = 0.01
-"""How far the published average may be: 1 %."""
+"""Allowed distance from the published average: 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Variant:
     shape : changes the jobs after cleaning.
     planned : (n,) seconds that schedules are planned with, of the jobs; the requests when None.
     slowdown : of jobs and starts.
-    counted : which jobs are averaged over, of jobs and starts; all when None.
+    counted : the jobs of the averages, of jobs and starts; all when None.
     """
 
     group: str
@@ -276,6 +277,6 @@ def replayed(variant: Variant, log: SwfLog) -> tuple[BatchJobs, Integers, Floats
 
 
 def _applies(variant: Variant, log: SwfLog) -> bool:
-    """Tell whether a reading of the machine is about this log."""
+    """Whether a reading of the machine is about this log."""
     processors = None if variant.cleaning is None else variant.cleaning.processors
     return log.processors == SDSC_BLUE_PROCESSORS or (processors is None and variant.shape is None)

@@ -1,5 +1,5 @@
-"""How well can the accuracy of a run-time forecast be estimated, by which rule and from what? Table 4.2 and Fig. 4.9 of
-Naghshnejad 2019, for the forecasts of its on-line regression.
+"""How well does each rule estimate the accuracy of a run-time forecast, and from which features? Table 4.2 and Fig. 4.9
+of Naghshnejad 2019, for the forecasts of its on-line regression.
 
 Called by `run_time_parts`. Every rule is rebuilt at the same moments on the same completed jobs. Invariant: as in
 `cotide_predictors.run_time.reliability.estimation`, an estimate uses only jobs that finished before its submission;
@@ -82,7 +82,7 @@ def correlation(estimate: Floats, actual: Floats) -> float:
 
 
 def tables(found: ReliabilityTable) -> list[Table]:
-    """Return the table for a terminal, with what is printed, and the features in order."""
+    """Return the table for a terminal, with the printed figures, and the features in order."""
     rules = Table("log", *RIVALS, title="correlation of estimated and actual accuracy (Table 4.2)")
     rules.add_row("this log", *(f"{found.correlations[name]:.3f}" for name in RIVALS))
     for log, printed in PRINTED.items():

@@ -1,8 +1,8 @@
-"""The figures of run-time forecasts on one log, in parts that are found one by one: each forecaster, and each rule that
-estimates how accurate a forecast will be.
+"""The figures of run-time forecasts on one log, in parts that are computed one by one: each forecaster, and each rule
+that estimates the accuracy of a forecast.
 
-Called by `run_times`. A part needs nothing of another, so that what was found need not be found again. Invariant:
-every forecast uses only jobs that finished before its submission (`cotide_predictors.run_time.jobs.event_order`).
+Called by `run_times`. The parts are independent, so that a finished part need not be computed again. Invariant: every
+forecast uses only jobs that finished before its submission (`cotide_predictors.run_time.jobs.event_order`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ FORECASTS_OF_REPLAYS: Final = {
     "replay-mixture, rated by trees": RATED,
     "replay-trees": TREES_RATED,
 }
-"""What `cotide simulate` has as --runtime learned, with --reliability trees, and as --runtime trees with that."""
+"""The forecasts of `cotide simulate` with --runtime learned, with --reliability trees added, and with --runtime trees
+and --reliability trees."""
 COVERED: Final = (0.8, 0.95)
-"""Quantiles whose coverage is reported (issue 4)."""
+"""Quantiles with a reported coverage (issue 4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Share of jobs that stayed within their quantile, as the trees gave it and with the level kept."""
+    """Share of jobs within their quantile: the quantile of the trees, and the one with the level kept."""
 
     level: float
     as_learned: float
@@ -136,7 +137,7 @@ class LogUnderTest:
 
 
 Part = Callable[[LogUnderTest, Progress], PartFigures]
-"""Finds its figures; told the share that is done of its longest step."""
+"""Computes its figures; reports the finished share of its longest step."""
 
 
 def _heuristics(of: LogUnderTest, progress: Progress) -> PartFigures:
@@ -202,4 +203,4 @@ PARTS: Final[Mapping[str, Part]] = MappingProxyType(
         "importances": _importances,
     }
 )
-"""In the order in which they are found."""
+"""In the order of computation."""

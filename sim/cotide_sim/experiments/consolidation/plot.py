@@ -27,7 +27,7 @@ BARS: Final = 0.8
 """Width of the bars of one group together, where groups stand 1 apart."""
 SHOWN_NODES: Final = 32
 SHOWN_PORTS: Final = 4
-"""Tree whose weights are drawn as Fig. 6, whose own has no numbers (chosen: three levels, and legible)."""
+"""Tree of the weights drawn as Fig. 6; the paper's figure has no numbers (chosen: three levels, and legible)."""
 
 
 def draw(cells: Sequence[Cell], curves: Sequence[CurvePoint], rows: Sequence[HierarchyRow], path: Path) -> None:

@@ -1,9 +1,9 @@
 """Consolidation over days of recorded loads: hosts used, machines moved, and overloads at the measured use.
 
 Called by ``cotide experiment consolidation-traces``. The same machines come and go under every rule, placed by best fit
-on the rule's own sizes; a rule decides on what was measured before, and pays for what is measured then. A violation is
-a host in use with more cpu used in a slot than it has. Every contender has ten settings of its knob; the one with the
-fewest node-hours that keeps a goal of violations on the tuning seeds is judged on the reported ones (`like_for_like`).
+on the rule's own sizes. A rule decides on earlier measurements, and pays for the later ones. A violation is a host in
+use with more cpu used in a slot than it has. Every contender has ten settings of its knob; the one with the fewest
+node-hours that keeps a goal of violations on the tuning seeds is judged on the reported ones (`like_for_like`).
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class TraceRow:
     Attributes
     ----------
     goal : share of violations that the setting keeps on the tuning seeds, where ``tuned``; nan for the optimum.
-    kept : reported seeds on which it keeps it.
+    kept : reported seeds that keep the goal.
     saved : node-hours below those of DMNS on requests, as a share.
-    own_hours_over_it : node-hours of ours over its, by seed.
+    own_hours_over_it : node-hours of ours over those of the rule, by seed.
     """
 
     load: str

@@ -1,7 +1,8 @@
 """The contenders of the placement experiment, and six settings for each that has a knob.
 
-Called by `experiment`. All that plan have the same program, prices and hysteresis, and differ in what they know of the
-demand; greedy plans one step without reconfiguration costs. Invariant: the oracle alone knows what comes.
+Called by `experiment`. All planning contenders have the same program, prices and hysteresis, and differ in their
+knowledge of the demand. Greedy plans one step without reconfiguration costs. Invariant: the oracle alone knows what
+comes.
 """
 
 from __future__ import annotations

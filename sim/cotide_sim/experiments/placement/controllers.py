@@ -1,7 +1,7 @@
 """The controllers of the placement experiment: predictive control in its forms, and its rivals.
 
-Made by `experiment`; each says once a step how many servers stand where and how requests are split. Invariant: only the
-oracle looks at requests and prices that have not come.
+Made by `experiment`; each returns once a step the number of servers by data centre and the split of requests.
+Invariant: only the oracle looks at requests and prices that have not come.
 """
 
 from __future__ import annotations

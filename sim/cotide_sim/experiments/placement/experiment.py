@@ -40,7 +40,7 @@ class WeekOutcome:
     cost : all money; ``servers_cost``, ``reconfiguration_cost``, ``egress_cost``, ``penalty`` are its parts.
     reconfigurations : servers added or removed.
     unserved : share of the requests that found no server fast enough.
-    violations : share of the steps in which more than one in a thousand did.
+    violations : share of the steps with more than one such request in a thousand.
     servers : (steps, L), for the figures.
     decision_seconds : median.
     """
@@ -150,10 +150,10 @@ def run_week(scene: PlacementScenario, controller: PlacementController, policy: 
 
 
 def route(split: Floats, servers: Floats, per_rate: Floats, demand: Floats) -> Floats:
-    """Return (L, V) requests per second that are served: by the split, and what finds no room where there is some.
+    """Return (L, V) served requests per second: by the split, with the excess sent to centres with free servers.
 
-    A data centre that is asked for too much serves every network the same share of it; what is left goes where a
-    server handles most of it, as far as servers are free.
+    An overloaded data centre serves the same share of every network's requests. The rest goes to the free servers that
+    handle most of it.
     """
     need = np.where(np.isfinite(per_rate), per_rate, 0.0)
     rates: Floats = split * demand[None] * np.isfinite(per_rate)
