@@ -10,7 +10,7 @@ Bars of ours: on three of five logs the platform is below *every* rival in mean 
 bounded slowdown it closes on average at least 80 % of the gap between EASY and shortest-job backfill with all run times
 known, and 90 % of the gap to the better plan with all run times known. On no log do its jobs wait longer than under the
 best backfilling. A log with a gap below `LEAST_GAP` of EASY's figure has none to close and is left out of that mean. A
-log with EASY's figure below `LEAST_SLOWDOWN` has no queue and is left out of the bars of the paper, too.
+log with EASY's figure below `LEAST_SLOWDOWN` has no queue and is left out of the gap to the plan, too.
 
 Bars of the paper: on the same forecasts the platform *as printed* is below the best backfilling and the best plan. On
 average over the logs it is below by a fifth in wait and by half in bounded slowdown (section 4.5.2). Rows with no

@@ -2,7 +2,7 @@
 
 Called by `cotide experiment capacity`. For each trace and goal of delay each contender runs at its cheapest setting
 that keeps the goal on the tuning seeds (`like_for_like`), and figures are those of the reported seeds. Invariant: the
-same data and seeds give the same report, but for the seconds that decisions took; a rival that wins is named.
+same data and seeds give the same report, except the seconds of decisions; a rival that wins is named.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ORACLE_BAR: Final = 1.1
 SAME_DELAY: Final = 1.05
 """Delays that differ by no more than this factor and a second count as equal (chosen)."""
 SHOWN_RUNS: Final = (OWN, BASELINE)
-"""Contenders whose machines are kept step by step, for Figs 3 and 4."""
+"""Contenders with machines recorded step by step, for Figs 3 and 4."""
 
 Settings = Mapping[str, tuple[float, ...]]
 
@@ -89,8 +89,8 @@ class PolicyRow:
 class GoalReport:
     """A goal on one trace.
 
-    ``floor_over_baseline``: the least energy in which tasks can run that start when they come, over the baseline's; no
-    rule comes below it that lets none wait. ``oracle_over_baseline``: what our program reaches that knows the future.
+    ``floor_over_baseline``: the least energy for tasks that start on arrival, over the baseline's; it bounds every rule
+    without waiting tasks. ``oracle_over_baseline``: the same of our program with the future known.
     """
 
     goal: Goal

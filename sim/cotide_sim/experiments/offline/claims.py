@@ -1,7 +1,8 @@
-"""What Naghshnejad 2019, section 3.4 and Theorems 2 to 4 state, held against what experiment offline measured.
+"""Statements of Naghshnejad 2019, section 3.4 and Theorems 2 to 4, compared with the measurements of experiment
+offline.
 
 Called by `offline.completion`. Invariant: a claim's ``held`` is computed from the numbers it shows. The figures of the
-paper are pictures without numbers; of them, only what the text says can be compared. Table 3.2 is printed in full.
+paper are pictures without numbers; only the text's statements about them can be compared. Table 3.2 is printed in full.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ROUNDING: Final = 1e-9
 
 
 def table_distance(averages: Mapping[str, float]) -> float:
-    """Return by what factor averages of stretch are off those of Table 3.2, >= 1: the geometric mean over the lists.
+    """Return the factor between averages of stretch and those of Table 3.2, >= 1: the geometric mean over the lists.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def table_distance(averages: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement of the paper's text, what it says in a word, and what was measured."""
+    """One statement of the paper's text, its content in a word, and the measurement."""
 
     text: str
     paper: str
@@ -60,7 +61,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class BoundCheck:
-    """A theorem on all instances: how many were above, and the cost closest to what is promised (1 = at the bound)."""
+    """A theorem on all instances: the number above the bound, and the cost closest to it (1 = at the bound)."""
 
     theorem: str
     instances: int
