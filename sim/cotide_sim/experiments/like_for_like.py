@@ -92,7 +92,7 @@ def chosen(cost: Mapping[Setting, float], excess: Mapping[Setting, float]) -> Se
     Parameters
     ----------
     cost : by setting, on the tuning seeds; of equals the first one is taken.
-    excess : by setting, how far it is above its goal: kept where <= 0.
+    excess : by setting, its distance above the goal: kept where <= 0.
     """
     able = [setting for setting in cost if excess[setting] <= 0]
     if able:

@@ -25,7 +25,7 @@ def side_by_side(
     names: Sequence[str] = (),
     progress: Callable[[str, float], object] | None = None,
 ) -> list[T]:
-    """Return what the calls return.
+    """Return the results of the calls.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs between two replays.
+    """The differences between two replays.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ def compare(
     other_start: Integers,
     other_slowdown: Floats,
 ) -> Difference:
-    """Return how the second replay differs from the first; starts and slowdowns are (n,) of their jobs."""
+    """Return the differences of the second replay from the first; starts and slowdowns are (n,) of their jobs."""
     _, here, there = np.intersect1d(jobs.numbers, other_jobs.numbers, return_indices=True)
     # By number is not by submission in every log: the first divergence is looked for in the log's order.
     order = np.argsort(here, kind="stable")

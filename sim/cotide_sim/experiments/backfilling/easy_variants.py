@@ -69,7 +69,7 @@ class Published:
     clairvoyant: Figures
 
     def of(self, variant: str) -> Figures:
-        """Return what a reading is held against: EASY's, but for the two that are another policy."""
+        """Return the reference of a reading: EASY's, except for the two readings with another policy."""
         return {SHORTEST_FIRST: self.shortest_first, CLAIRVOYANT: self.clairvoyant}.get(variant, self.easy)
 
 
@@ -105,12 +105,12 @@ def published_of(file: str) -> tuple[str, Published] | None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One reading; what is not named is as in the default.
+    """One reading; unnamed fields keep the default.
 
     Attributes
     ----------
-    rules : how events are handled; None is the replay kernel, which decides once a moment.
-    rows : which rows of the log's table are left out before cleaning.
+    rules : the handling of events; None is the replay kernel, which decides once a moment.
+    rows : the rows of the log's table that are left out before cleaning.
     shape : changes the jobs after cleaning.
     planned : (n,) seconds that schedules are planned with, of the jobs; the requests when None.
     slowdown : of jobs and starts.
@@ -130,7 +130,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one reading gave."""
+    """The result of one reading."""
 
     group: str
     name: str
@@ -154,7 +154,7 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """Return what is further than the bar from the published mean, one sentence each, of the authors' readings."""
+        """Return the authors' readings that are further than the bar from the published mean, one sentence each."""
         return [
             f"{self.log}, {row.name}: {row.mean:.4f} is {row.against_published:+.2%} from the published figure"
             for row in self.rows

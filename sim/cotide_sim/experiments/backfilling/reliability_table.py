@@ -1,5 +1,5 @@
-"""How well does each rule estimate the accuracy of a run-time forecast, and from which features? Table 4.2 and Fig. 4.9
-of Naghshnejad 2019, for the forecasts of its on-line regression.
+"""Quality of each rule's estimate of the accuracy of a run-time forecast, and the features behind it. Table 4.2 and
+Fig. 4.9 of Naghshnejad 2019, for the forecasts of its on-line regression.
 
 Called by `run_time_parts`. Every rule is rebuilt at the same moments on the same completed jobs. Invariant: as in
 `cotide_predictors.run_time.reliability.estimation`, an estimate uses only jobs that finished before its submission;
@@ -71,7 +71,7 @@ def rule_correlation(
 
 
 def rule_importances(log: RunLog, table: Floats, forecast_seconds: Floats, counted: slice) -> dict[str, float]:
-    """Return what boosted trees of all counted jobs go by; parameters as of `rule_correlation`."""
+    """Return the feature importances in boosted trees of all counted jobs; parameters as of `rule_correlation`."""
     columns = printed_columns(table, forecast_seconds)
     return importances(Completed(columns[counted], forecast_seconds[counted], log.run_seconds[counted]), 0)
 

@@ -10,7 +10,8 @@ Bars of ours: on three of five logs the platform is below *every* rival in mean 
 bounded slowdown it closes on average at least 80 % of the gap between EASY and shortest-job backfill with all run times
 known, and 90 % of the gap to the better plan with all run times known. On no log do its jobs wait longer than under the
 best backfilling. A log with a gap below `LEAST_GAP` of EASY's figure has none to close and is left out of that mean. A
-log with EASY's figure below `LEAST_SLOWDOWN` has no queue and is left out of the gap to the plan, too.
+log with EASY's figure below `LEAST_SLOWDOWN` has no queue and is also left out of the mean gap to the plan and of the
+bars of the paper.
 
 Bars of the paper: on the same forecasts the platform *as printed* is below the best backfilling and the best plan. On
 average over the logs it is below by a fifth in wait and by half in bounded slowdown (section 4.5.2). Rows with no
@@ -75,7 +76,7 @@ CLASSES: Final = ("narrow", "wide", "occasional users", "frequent users")
 NARROW_SHARE: Final = 1 / 8
 OCCASIONAL_SHARE: Final = 1 / 100
 LEAST_SLOWDOWN: Final = 2.0
-"""A log with EASY's mean bounded slowdown below this has too short a queue to distinguish policies (chosen)."""
+"""A log with EASY's mean bounded slowdown below this has no queue, so policies do not differ (chosen)."""
 PAPER_LOWER: Final = {"wait_seconds": 0.2, "bounded_slowdown": 0.5}
 """Relative distance of the seed's platform below its rivals (section 4.5.2: "about 20%", "more than 50%")."""
 PAPER_TABLE_4_3: Final = {
@@ -137,7 +138,7 @@ class LogResult:
     wins : whether the platform is below every rival in both measures.
     gap : EASY's bounded slowdown less that of clairvoyant shortest-job backfill, as a share of EASY's.
     gap_closed : share of it that the platform closes; None where the gap is below `LEAST_GAP`.
-    plan_gap_closed : the same of the gap between EASY and the better plan that knows all run times.
+    plan_gap_closed : the same for the gap between EASY and the better plan that knows all run times.
     same_forecasts : by platform, family and measure, its relative distance below the family's best on learned run
     times.
     """
@@ -157,7 +158,7 @@ class LogResult:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All logs, means over them, and what was missed, in words.
+    """All logs, means over them, and the missed bars, in words.
 
     ``inactive``: bars that each contender of `INACTIVE` misses in the platform's place.
     """

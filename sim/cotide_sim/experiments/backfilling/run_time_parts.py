@@ -52,7 +52,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """How good the estimated accuracies of one forecaster are.
+    """The quality of the estimated accuracies of one forecaster.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True)
 class PartFigures:
-    """What a part found, or all of them together.
+    """The figures of a part, or of all parts together.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class PartFigures:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> PartFigures:
-        """Return what `dataclasses.asdict` made a record of."""
+        """Return the figures of a record that `dataclasses.asdict` made."""
         return cls(
             forecasts={name: Score(**one) for name, one in record["forecasts"].items()},
             coverage=[Coverage(**one) for one in record["coverage"]],
@@ -121,11 +121,11 @@ class LogUnderTest:
         self.features: TreeFeatures = tree_features(log)
 
     def score(self, forecast: Floats) -> Score:
-        """Return how good (n,) forecasts are on the jobs that count."""
+        """Return the scores of (n,) forecasts on the jobs that count."""
         return score(forecast[self.counted], self.log.run_seconds[self.counted])
 
     def reliability(self, estimate: Floats, forecast: Floats) -> Reliability:
-        """Return how good (n,) estimated accuracies of (n,) forecasts are on the jobs that count."""
+        """Return the quality of (n,) estimated accuracies of (n,) forecasts on the jobs that count."""
         estimate, actual = estimate[self.counted], accuracy(forecast, self.log.run_seconds)[self.counted]
         chosen = estimate >= PREDICTABLE
         return Reliability(

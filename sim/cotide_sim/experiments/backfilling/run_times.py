@@ -99,7 +99,7 @@ def run(
     progress: Callable[[str, float], object] | None = None,
     emit: Callable[[str], object] | None = None,
 ) -> RunTimeReport:
-    """Forecast every job of a log and return how it went.
+    """Forecast every job of a log and return the figures.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def run(
     Raises
     ------
     InputError
-        When no row has both a run time and processors, or what is kept is of other settings or another content.
+        When no row has both a run time and processors, or the kept records are of other settings or another content.
     """
     kept = {} if kept is None else kept
     log = run_log(read_swf(path))

@@ -1,7 +1,7 @@
-"""The contenders of the capacity experiment, the settings of their knobs, and the goals at which they are compared.
+"""The contenders of the capacity experiment, the settings of their knobs, and the goals of the comparison.
 
-Called by `experiment`. Every contender that has a knob has ten settings of it, all see the same forecasts and prices,
-and all but plain Harmony have the two rules of the first step. Invariant: only the oracle knows the future.
+Called by `experiment`. Every contender with a knob has ten settings of it, and all see the same forecasts and prices.
+All except plain Harmony have the two rules of the first step. Invariant: only the oracle knows the future.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def contenders(service_level: float = LEVEL) -> dict[str, Contender]:
 
 
 def stabilized(contender: Contender, seconds: float) -> Contender:
-    """Return a contender with machines that go only after so long without demand for them; 0 leaves it as it is."""
+    """Return a contender with machines that go only after ``seconds`` without demand for them; 0 leaves it
+    unchanged."""
     if not seconds:
         return contender
     return Contender(

@@ -1,6 +1,6 @@
 """The least energy for tasks that start on arrival: a lower bound for every controller without waiting tasks.
 
-Called by `experiment`. A bound, not a plan: only the mean needs of each step count, tasks may be cut into parts and
+Called by `experiment`. A bound, not a plan: only the mean needs of each step count. Tasks may be cut into parts and
 moved at no cost, and fractions of machines are available at once without a boot. The assignment of tasks to types
 remains: for each step a linear program as eqs. 8, 9 and 13 of Zhang and Boutaba 2014, with the line below each power
 curve. Invariant: never above the energy of a controller under which no task waits.

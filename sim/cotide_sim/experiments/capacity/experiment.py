@@ -1,8 +1,8 @@
 """The capacity experiment: every contender on every trace and seed, at settings chosen on other seeds, and the bars.
 
-Called by `cotide experiment capacity`. For each trace and goal of delay each contender runs at its cheapest setting
-that keeps the goal on the tuning seeds (`like_for_like`), and figures are those of the reported seeds. Invariant: the
-same data and seeds give the same report, except the seconds of decisions; a rival that wins is named.
+Called by `cotide experiment capacity`. For each trace and goal of delay, each contender runs at its cheapest setting
+that keeps the goal on the tuning seeds (`like_for_like`). Figures are those of the reported seeds. Invariant: the same
+data and seeds give the same report, except the seconds of decisions; a rival that wins is named.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class TuningRow:
 class PolicyRow:
     """A contender on the reported seeds, at the setting that was chosen for a goal.
 
-    ``tuned``: whether it kept the goal on the tuning seeds; ``kept``: on how many reported ones. ``own_money_over_it``,
-    ``own_energy_over_it``: ours over its, by seed, ours per core-hour.
+    ``tuned``: whether it kept the goal on the tuning seeds; ``kept``: the number of reported seeds that keep it.
+    ``own_money_over_it``, ``own_energy_over_it``: ours over its, by seed, ours per core-hour.
     """
 
     policy: str
@@ -172,7 +172,7 @@ def run(
 ) -> Report:
     """Run the experiment; without ``data`` on generated tasks.
 
-    So many arguments, because each is an option of the command.
+    Each of the many arguments is an option of the command.
 
     Raises
     ------

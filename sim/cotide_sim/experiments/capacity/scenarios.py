@@ -62,7 +62,7 @@ class Scenario:
     machines : types with counts; ``boot_seconds`` of each.
     warm_up_seconds, score_seconds : the part of the run that does not count, and the part that counts.
     price : (hours,) money per kWh, from the run's start on; ``price_before`` (hours,) up to it.
-    reading : how the table was read, in words.
+    reading : the reading of the table, in words.
     train_seconds : length of the part before the run, which ends where the run starts.
     devices : GPUs of a machine of each type; empty for none.
     """
@@ -95,7 +95,8 @@ class Scenario:
 def scenario(trace: str, data: Path | None, seed: int, *, score_hours: float | None = None) -> Scenario:
     """Return the scenario of a trace.
 
-    ``trace``: one of `TRACES`, or ``generated``. ``score_hours``: what counts, for a first look; None for the usual.
+    ``trace``: one of `TRACES`, or ``generated``. ``score_hours``: length of the stretch that counts, for a first look;
+    None for the usual.
 
     Raises
     ------
@@ -271,7 +272,7 @@ def _openb_shapes(data: Path) -> Sequence[tuple[float, ...]]:
 
 
 def _highest(stream: TaskStream) -> Floats:
-    """Return (R,): the most that was needed at one time, were none to wait; whole hours are looked at."""
+    """Return (R,): the highest needs at one time if no task waits; only whole hours are checked."""
     hours = np.arange(0.0, stream.arrival[-1], 600.0)
     found = np.zeros(stream.need.shape[1])
     ends = stream.arrival + stream.seconds

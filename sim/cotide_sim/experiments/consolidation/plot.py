@@ -1,7 +1,7 @@
 """The plots of the consolidation experiments: Figs. 5 to 10 of Wen et al., and the rules on recorded loads.
 
 Called by `cotide experiment consolidation` and `cotide experiment consolidation-traces`. The paper's figures are
-pictures without numbers; what its tables print is drawn as crosses. Invariant: shows what was measured, computes
+pictures without numbers; the figures of its tables are drawn as crosses. Invariant: shows measurements, computes
 nothing; the same numbers write the same file.
 """
 

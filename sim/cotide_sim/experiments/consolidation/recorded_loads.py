@@ -36,7 +36,7 @@ QUARTER_HOST: Final = (16_000, 16_000)
 OPENB_STRETCHES: Final = 6
 """Stretches of four days of OpenB, ordered by load (chosen: pods fill thirty days)."""
 SMALL_HOST: Final = (8_000, 32_000)
-"""The same of Azure's 70 machines (chosen: so that they are on some twenty hosts)."""
+"""The same for Azure's 70 machines (chosen: they fill some twenty hosts)."""
 AZURE_SLOTS: Final = 3 * DAY
 TUNING_SLOTS: Final = 14 * DAY
 """The first two weeks of Azure: constants and settings are chosen on them, and reports leave them out."""
@@ -53,7 +53,7 @@ class RecordedLoad:
 
     Attributes
     ----------
-    name, note : of the set, and what is not recorded in it.
+    name, note : of the set, and its unrecorded data.
     asked : (M, 2) cpu and memory that each asks for.
     used : (M, S) cpu that each uses in each slot; nan where it does not run.
     hosts : (N, 2) cpu and memory of each host.
@@ -72,7 +72,7 @@ class RecordedLoad:
 
 
 def read_recorded(name: str, data: Path, seed: int) -> RecordedLoad:
-    """Read one set; the seed chooses the day or week, and draws what is not recorded.
+    """Read one set; the seed chooses the day or week, and draws the unrecorded data.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def _alibaba(data: Path, seed: int) -> RecordedLoad:
 def _with_borrowed(
     name: str, data: Path, table: Floats, seed: int, slots: int, host: tuple[int, int], rank: int = 0
 ) -> RecordedLoad:
-    """Take one of the busiest stretches of some slots, and give each pod the record of one of Azure's machines.
+    """Take one of the busiest stretches of some slots, and assign each pod the record of one of Azure's machines.
 
     ``rank``: 0 for the busiest one, 1 for the busiest of those that do not overlap with it, and so on.
     """

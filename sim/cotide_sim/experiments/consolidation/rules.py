@@ -29,7 +29,7 @@ BUDGET: Final = 12
 
 @dataclass
 class Cluster:
-    """What a rule may look at.
+    """The data that a rule may read.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Still:
     name: str = "none"
 
     def sizes(self, cluster: Cluster) -> Integers:
-        """Return what was asked for."""
+        """Return the requests."""
         return cluster.asked[:, 0]
 
     def moves(self, cluster: Cluster) -> Integers:

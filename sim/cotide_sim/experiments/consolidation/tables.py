@@ -3,8 +3,8 @@
 Called by ``cotide experiment consolidation``.
 Every figure is a mean over instances, with its least and largest mean over seeds; every seed has as many instances as
 the paper. A printed figure counts as reproduced when it is no further from ours than three standard errors of both
-means. For BFD, "the node from which most applications are transferred" leaves the measure open. The printed transfer
-must lie between matching by size, which is ours, and matching by number.
+means. For BFD the paper takes the node with most applications transferred and leaves the measure open. The printed
+transfer must lie between matching by size, which is ours, and matching by number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CURVE_POINTS: Final = 17
 ERRORS: Final = 3.0
 """Standard errors within which two means count as the same (chosen)."""
 SLACK: Final = 0.002
-"""By how much RoDT may fall from one K to the next before the curve no longer counts as rising (chosen)."""
+"""Allowed fall of RoDT from one K to the next for a curve that counts as rising (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def run_curves(seed: int, *, sizes: Sequence[int] = SIZES, instances: int = 20) 
 
 
 def missed_in_tables(cells: Sequence[Cell]) -> list[str]:
-    """Return what the tables state and these cells do not show, and where ours misses its own bars."""
+    """Return the statements of the tables that these cells do not confirm, and the missed bars of ours."""
     missed = []
     by_key = {(cell.kind, cell.nodes_given, cell.method): cell for cell in cells}
     for cell in cells:

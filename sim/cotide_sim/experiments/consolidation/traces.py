@@ -2,8 +2,8 @@
 
 Called by ``cotide experiment consolidation-traces``. The same machines come and go under every rule, placed by best fit
 on the rule's own sizes. A rule decides on earlier measurements, and pays for the later ones. A violation is a host in
-use with more cpu used in a slot than it has. Every contender has ten settings of its knob; the one with the fewest
-node-hours that keeps a goal of violations on the tuning seeds is judged on the reported ones (`like_for_like`).
+use with more cpu used in a slot than it has. Every contender has ten settings of its knob. Of those that keep a goal of
+violations on the tuning seeds, the one with the fewest node-hours is judged on the reported seeds (`like_for_like`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MARGINS: Final = (-0.2, -0.1, 0.0, 0.15, 0.25, 0.4, 0.5, 0.65, 1.0, 1.5)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """How a rule is made at a setting, and the settings that are tried; one alone where a rule has no knob."""
+    """The factory of a rule at a setting, and the tried settings; only one where a rule has no knob."""
 
     make: Callable[[float], Rule]
     knob: str
@@ -146,7 +146,7 @@ def _place_new(cluster: Cluster, rule: Rule, runs: np.ndarray[tuple[int], np.dty
     new = np.flatnonzero(runs & (cluster.on < 0))
     if not len(new):
         return
-    # What has no past counts with its request, under every rule.
+    # A machine without a past counts with its request, under every rule.
     loads = loads_of(cluster, rule.sizes(cluster))
     everywhere = np.ones(len(loads), np.bool_)
     for machine in new[np.argsort(-cluster.asked[new, 0], kind="stable")]:

@@ -5,7 +5,7 @@ are those of Table II. The table adds up to 2287; with the 2017 of the text the 
 docs/slack-scheduling.md. The trace slice itself was never published, so tasks and usage are generated. Run times follow
 the text and figure 4 (over 40 % within 300 s, half within 500 s); longer ones follow the tail of the trace that
 contains the slice. Tasks come in bursts as jobs do, and their requests are chosen; `schedule.DEFAULT_LOAD` scales them.
-Real series of production usage may be given instead. Invariant: same seed, same day.
+Real series of production usage can replace it. Invariant: same seed, same day.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotide_sim.traces.load.load_series import SLOT_SECONDS, LoadSeries
 
 DAY_SECONDS: Final = 86_400.0
 SAMPLE_SECONDS: Final = 20.0
-"""How often usage is measured; chosen: every slot size of the paper is a multiple."""
+"""Interval between measurements of usage; chosen: every slot size of the paper is a multiple."""
 DAY_SAMPLES: Final = int(DAY_SECONDS / SAMPLE_SECONDS)
 WHOLE_MILLICORES: Final = 100_000
 """Cpu 1 of the paper's normalised machines, in millicores; chosen fine enough that rounding is nothing."""
@@ -73,7 +73,7 @@ class Task:
 
 
 def draw_tasks(seed: int, *, load: float = 1.0) -> list[Task]:
-    """Return the day's tasks in order of submission; ``load`` scales what they ask for."""
+    """Return the day's tasks in order of submission; ``load`` scales their requests."""
     generator = np.random.default_rng([seed, 1])
     classes = [WorkloadClass.GRATIS] * GRATIS_TASKS + [WorkloadClass.BATCH] * BATCH_TASKS
     generator.shuffle(classes)

@@ -1,7 +1,6 @@
-"""What experiment hierarchical plans with: nothing but the present, the forecasts of this project, or the truth.
+"""Forecasters of experiment hierarchical: only the present, the forecasts of this project, or the truth.
 
-Called by `hierarchical.schedule`; each fulfils `engine_run.Forecaster`. Invariant: none but `Known` sees what is to
-come.
+Called by `hierarchical.schedule`; each fulfils `engine_run.Forecaster`. Invariant: only `Known` sees the future.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Present:
         """Learn nothing."""
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return what is now."""
+        """Return the present load."""
         return online, batch
 
 
@@ -51,12 +50,12 @@ class Reserve:
         """Learn nothing."""
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return what is now with the reserves on top, at most the machine."""
+        """Return the present load plus the reserves, at most the machine."""
         return np.minimum(online + self._online, 1.0), np.minimum(batch + self._batch, 1.0)
 
 
 class Known:
-    """Perfect knowledge of production over this slot and the next: what no forecast can be better than."""
+    """Perfect knowledge of production over this slot and the next: the limit of every forecast."""
 
     def __init__(self, usage: Floats, slot_seconds: float) -> None:
         self._usage = usage
@@ -72,7 +71,7 @@ class Known:
         """Learn nothing."""
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return what will be."""
+        """Return the true peaks."""
         del online
         samples = self._usage.shape[2]
         first = self._slot * self._step
@@ -102,7 +101,7 @@ class Predicted:
         self._taken: tuple[Point, Point] = (online, batch)
 
     def record(self, online: Floats, batch: Floats) -> None:
-        """Take in a slot's maxima."""
+        """Record a slot's maxima."""
         self._online.record(online.ravel())
         self._batch.record(batch.ravel())
 
@@ -111,7 +110,7 @@ class Predicted:
         self._batch.revise(range(batch.size), batch.ravel())
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return the peaks of the next slot, never below what is now."""
+        """Return the peaks of the next slot, never below the present load."""
         peak = _of(self._online.forecast(), self._taken[0]).reshape(online.shape)
         expected = _of(self._batch.forecast(), self._taken[1]).reshape(batch.shape)
         return np.fmax(peak, online), np.fmax(expected, batch)

@@ -3,7 +3,7 @@
 Called by ``cotide experiment hierarchical``. Without prediction, a node's next slot is assumed to equal its present
 state. With prediction, the use of production and the holdings of batch and gratis tasks are forecast. Everything else
 is the same engine, policy, days and choice of victims. Our quantiles and the static reserve's two shares are chosen
-from as many pairs, on days of their own (`like_for_like`). Figures are means over the days of several seeds. One day's
+from equally many pairs, on separate days (`like_for_like`). Figures are means over the days of several seeds. One day's
 delay depends on a few tasks that run for hours, so the report adds the change by day: its median, its interval, and the
 change of the mean without the worst day. Invariant: same seeds and files, same rows, however many processes play them.
 """
@@ -59,7 +59,7 @@ letter."""
 DEFAULTS: Final = replace(PLAIN, victims="cheapest")
 """Our choice of victims, and our reading: the predicted load replaces the held load."""
 BARS: Final = (("overloads", 0.85), ("kills and evictions", 0.60), ("mean delay", 0.40))
-"""How far prediction must bring each down, at slots of 300 s (the paper's abstract)."""
+"""Required reductions by prediction, at slots of 300 s (the paper's abstract)."""
 WITHOUT: Final = "without prediction"
 JUDGED: Final = "ours"
 RANDOM: Final = ", random victims"
@@ -137,7 +137,7 @@ class Way:
     reserves: Reserves = (0.0, 0.0)
 
     def forecaster(self, usage: Floats) -> Forecaster:
-        """Return what it plans with, fitted on the first day."""
+        """Return the forecaster of its plans, fitted on the first day."""
         if self.sees == "present":
             return Present()
         if self.sees == "reserve":
@@ -183,10 +183,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, how many days each is a mean of, the bars that were missed, in words, and whether the static reserve
-    misses none.
+    """All rows, the number of days behind each mean, the missed bars in words, and whether the static reserve misses
+    none.
 
-    ``reserves`` and ``quantiles`` were chosen on days of their own. ``inactive``: bars that each contender misses which
+    ``reserves`` and ``quantiles`` were chosen on separate days. ``inactive``: bars that each contender misses which
     predicts or starts nothing.
     """
 
@@ -203,7 +203,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Days:
-    """What all days share, and the processes that play them."""
+    """The input that all days share, and the processes that play them."""
 
     series: LoadSeries | None
     load: float
@@ -336,7 +336,7 @@ def change(before: Row, after: Row) -> tuple[float, float, float]:
 
 
 def refused(tasks: Sequence[Task]) -> Outcome:
-    """Return what comes of a scheduler that starts nothing: each task waits until the run is given up."""
+    """Return the outcome of a scheduler that starts nothing: each task waits until the run ends."""
     at = np.array([task.at_seconds for task in sorted(tasks, key=lambda task: task.number)])
     delays = DAY_SECONDS + DRAIN_SECONDS - at
     return Outcome(0, 0, 0, delays, len(tasks), delays, np.zeros(len(tasks)))

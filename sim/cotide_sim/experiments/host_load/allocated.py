@@ -89,7 +89,7 @@ class Report:
 
 
 class Shadows:
-    """Plans as the product does, and lets every contender forecast each slot at its start.
+    """Plans like the product, and asks every contender for a forecast of each slot at its start.
 
     Attributes
     ----------

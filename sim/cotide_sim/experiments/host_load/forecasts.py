@@ -45,7 +45,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class PointScore:
-    """How good one point forecast was; ``underestimate_size`` is the mean over the under-estimated slots."""
+    """The accuracy of one point forecast; ``underestimate_size`` is the mean over the under-estimated slots."""
 
     method: str
     mse: float
@@ -56,7 +56,7 @@ class PointScore:
 
 @dataclass(frozen=True, slots=True)
 class QuantileScore:
-    """How good one method's p90 and p99 were; ``slack_p99`` is the mean of 1 - p99."""
+    """The accuracy of one method's p90 and p99; ``slack_p99`` is the mean of 1 - p99."""
 
     method: str
     pinball_p90: float
@@ -87,7 +87,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetReport:
-    """What was measured on one set; ``missed`` names the bars that were not reached, in words."""
+    """The measurements on one set; ``missed`` names the bars that were not reached, in words."""
 
     name: str
     hosts: int

@@ -5,7 +5,7 @@ machines, Table 3.2 is stretch, Table 3.1 the worst cases. Each schedule passes 
 stops. Invariant: same settings, same numbers; ``seconds`` alone are measured and differ from run to run.
 
 The paper leaves some settings open, or contradicts itself: Table 3.2 is SYNTH1's in its text and SYNTH2's in section
-3.4.1 (both are run); the machines of Fig. 3.5 and the jobs of Fig. 3.7 are not named (see `Settings`).
+3.4.1 (both are run). The machines of Fig. 3.5 and the jobs of Fig. 3.7 are not named (see `Settings`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Settings:
 
     Attributes
     ----------
-    counts, machines, repeats : Figs. 3.3, 3.4 and 3.6: numbers of jobs, on so many machines, so many times.
+    counts, machines, repeats : Figs. 3.3, 3.4 and 3.6: numbers of jobs, number of machines, repeats.
     machine_counts, machine_jobs : Fig. 3.7; the jobs are chosen.
     stretch_jobs, stretch_machines : Table 3.2.
     log_jobs, log_machines : Fig. 3.5; the machines are chosen such that jobs wait.
@@ -110,7 +110,7 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """Return what the paper states and this run does not show, one sentence each."""
+        """Return the paper's statements that this run does not confirm, one sentence each."""
         broken = [
             f"{check.theorem}: {check.broken} of {check.instances} above" for check in self.bounds if check.broken
         ]

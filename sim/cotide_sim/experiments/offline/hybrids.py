@@ -100,7 +100,7 @@ def _one_list(jobs: JobList, machines: int, rule: ListRule) -> Schedule:
 
 
 def _lent(jobs: JobList, machines: int, rule: ListRule) -> Schedule | None:
-    """High-demand jobs also go to the others' machines, behind all of theirs; bound and proof stay as they are."""
+    """High-demand jobs also go to the others' machines, behind all of theirs; bound and proof stay valid."""
     if rule not in (in_order, _list_order):
         return None
     is_high = high_demand(jobs)

@@ -52,7 +52,7 @@ class Row:
     over_task : mean job time over that of task level as YARN orders it.
     over_rival : mean, p95 and p99 of job time over those of whole tasks in the order of ours.
     over_same_order : the same over whole tasks in the rule's own order; None where there is no such rule.
-    slowed : share of jobs that took over a tenth longer than on a fair share of their own.
+    slowed : share of jobs that took over a tenth longer than alone on a fair share.
     wait, wait_p95, wait_p99 : to the first start.
     longest_pause : the longest over all seeds.
     size : the most cpu that a task holds, of its largest need; weight : the knob of the order, where it has one.
@@ -95,7 +95,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured, and the bars that were missed, in words.
+    """The measurements, and the missed bars in words.
 
     ``puma_same_order``: of the mean over multiples, seed by seed, against whole tasks in the same order;
     ``puma_over_task``: against task level as YARN orders it. ``inactive``: bars that each contender misses which does
@@ -169,20 +169,20 @@ class _Drawn:
     hours: int
 
     def kinds(self, family: str, multiples: Sequence[int]) -> list[tuple[int, float]]:
-        """Return multiples and by how much stated needs are wrong."""
+        """Return multiples and the relative errors of stated needs."""
         if family in self.logs:
             return [(0, 0.0)]
         return [(multiple, wrong) for wrong in (0.0, MISSTATED) for multiple in multiples]
 
     def workload(self, family: str, multiple: int, seed: int, wrong: float) -> Workload:
-        """Return what a report runs."""
+        """Return the workloads of a report."""
         if family in self.logs:
             return facebook_day(drawn_hours(self.logs[family], seed, self.hours), seed)
         drawn = mix(family, multiple, seed)
         return drawn.misstated(wrong, seed) if wrong else drawn
 
     def tuning(self, family: str) -> list[Workload]:
-        """Return what knobs are chosen on."""
+        """Return the workloads that choose the knobs."""
         if family in self.logs:
             log = self.logs[family]
             return [facebook_day(drawn_hours(log, seed, TUNING_HOURS, tuning=True), seed) for seed in TUNING_SEEDS]

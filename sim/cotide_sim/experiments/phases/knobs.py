@@ -25,7 +25,7 @@ SIZES: Final = (1.0, 0.8, 0.65, 0.5)
 
 
 class RuleKnob(NamedTuple):
-    """How a rule is set: its weights, and the most cpu that a task holds (`rules.groups_of`)."""
+    """The setting of a rule: its weights, and the most cpu that a task holds (`rules.groups_of`)."""
 
     weights: Weights = Weights()
     size: float = 1.0
@@ -55,8 +55,8 @@ KNOBS: Final[dict[str, tuple[RuleKnob, ...]]] = {
     TASK_FIFO: _SIZED,
     SLOTS: _SIZED,
 }
-"""Sixteen for each rule. A rule without a weight of its own has the more sizes; task level can't be overcommitted,
-since a task holds all that it will need."""
+"""Sixteen for each rule. A rule without a weight has more sizes instead. Task level can't be overcommitted, since a
+task holds all its future needs."""
 
 
 WEIGHTS: Final = {

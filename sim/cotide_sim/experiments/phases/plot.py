@@ -1,7 +1,7 @@
 """The plot of the phases experiment: job times by multiple, compared with Zhang and Boutaba 2014, Figs 7 and 8.
 
 Called by `cotide experiment phases`. The paper's figures have no legible numbers. Its sentence (up to 24 % less than
-task level) is drawn as a line below whole tasks in the order of ours. Invariant: shows what was measured; the same
+task level) is drawn as a line below whole tasks in the order of ours. Invariant: shows only measurements; the same
 numbers write the same file.
 """
 

@@ -21,7 +21,7 @@ ORACLE: Final = "oracle"
 DO_NOTHING: Final = "unmoved"
 REFUSE_ALL: Final = "no servers"
 BANDS: Final = (0.08, 0.2)
-"""Shares of a centre's servers below which changes are left alone; the first is the default of `cotide place`."""
+"""Changes below these shares of a centre's servers are ignored; the first is the default of `cotide place`."""
 QUANTILES: Final = (0.9, 0.95, 0.97)
 """Of the demand; the second is the default of `cotide place`."""
 
@@ -30,7 +30,7 @@ Setting = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """How a controller is made at a setting of its level of safety and its hysteresis, and the settings tried."""
+    """The factory of a controller at a setting of its level of safety and its hysteresis, and the tried settings."""
 
     make: Callable[[PlacementScenario, Setting], PlacementController]
     knob: str

@@ -66,7 +66,7 @@ class PredictiveControl:
         self.plans: list[ServicePlan] = []
 
     def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
-        """Return the plan's first step; what came until now has been seen, the present step has not."""
+        """Return the plan's first step; past requests are known, those of the present step are not."""
         now = len(self._scene.before) + step
         if step:
             self._networks.update(self._demand[now - 1])
@@ -100,7 +100,7 @@ class PredictiveControl:
 class Nearest:
     """Reactive thresholds: every network at its nearest data centre, servers follow the last load.
 
-    ``reserve``: servers over what the last load needed. ``band``: fewer only when this share is idle.
+    ``reserve``: servers relative to the needs of the last load. ``band``: fewer only when this share is idle.
     """
 
     def __init__(self, scene: PlacementScenario, *, reserve: float = 1.2, band: float = 0.2) -> None:

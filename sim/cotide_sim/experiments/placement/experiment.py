@@ -1,8 +1,8 @@
-"""The placement experiment: every contender in every week and seed, what it cost and how often it failed, and the bars.
+"""The placement experiment: cost and failures of every contender in every week and seed, and the bars.
 
 Called by `cotide experiment placement`. Each contender runs at the setting that costs least on the tuning seeds
-(`like_for_like`); lost requests are part of the cost. Invariant: the same data and seeds give the same report, but for
-the seconds that decisions took; a rival that wins is named.
+(`like_for_like`); lost requests are part of the cost. Invariant: the same data and seeds give the same report, except
+the seconds of decisions; a rival that wins is named.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHOWN: Final = (OWN, GREEDY)
 
 @dataclass(frozen=True, slots=True)
 class WeekOutcome:
-    """What a policy came to in a week.
+    """The outcome of a policy in a week.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class PolicyWeek:
 
 @dataclass(frozen=True, slots=True)
 class WeekReport:
-    """One week at one factor of reconfiguration costs; ``oracle_over_greedy``: what knowing the future would reach."""
+    """One week at one factor of reconfiguration costs; ``oracle_over_greedy``: the result with the future known."""
 
     week: str
     reading: str
@@ -120,7 +120,7 @@ def run_week(scene: PlacementScenario, controller: PlacementController, policy: 
         wanted, split = controller.decide(step, servers)
         took.append(time.perf_counter() - begun)
         change = wanted - servers
-        if step:  # how the first servers came there is no policy's merit
+        if step:  # the initial servers are no policy's merit
             parts[1] += float(np.maximum(change, 0.0) @ on + np.maximum(-change, 0.0) @ off)
             moved += float(np.abs(change).sum())
         servers = wanted

@@ -64,7 +64,7 @@ US_CENTRES: Final = (
     ("Houston", 29.8, -95.4, "us-central1", "US-TEX-ERCO_USD"),
     ("Atlanta", 33.7, -84.4, "us-east1", "US-MIDA-PJM_USD"),
 )
-"""The paper's three data centres. Atlanta's grid has no market price in the data: the nearest market stands for it."""
+"""The paper's three data centres. Atlanta's grid has no market price in the data: the nearest market replaces it."""
 EUROPEAN_CENTRES: Final = (
     ("Frankfurt", 50.1, 8.7, "europe-west4", "DE-LU_EUR"),
     ("Paris", 48.9, 2.4, "europe-west1", "FR_EUR"),

@@ -1,7 +1,7 @@
 """Models that are wrong on purpose, and how often a model is wrong about a job next to the service.
 
-Called by `waiting`. What does the guard do to the service when its model is of another one? Invariant: run times stay
-correct; only the answers about latency are wrong.
+Called by `waiting`. It answers: what does the guard do to the service when its model is of another service? Invariant:
+run times stay correct; only the answers about latency are wrong.
 """
 
 from __future__ import annotations

@@ -5,20 +5,20 @@ Called by ``cotide experiment qpsm-waiting``. Seven request rates, 64 jobs (eigh
 service, in virtual time with the real engine, trained models and the interference model. Everything but the strategy is
 the same. Invariant: same seed, files and settings, same rows.
 
-What the paper leaves open, and what is chosen here:
+Points that the paper leaves open, and the choices here:
 
 - **All three strategies ask the QoS predictor** (the policies `fifo-guarded` and `random-guarded`). The paper does not
 state it. But its totals for FIFO and random fall from 220,000 s to 300 s as the rate rises, like those of QPSM: they
 too leave jobs out.
-- **Waiting counts jobs that were deployed**, from arrival to binding. A job that the predictor never lets pass has no
-  end of its waiting; at 200k, 300 s for 64 jobs can't hold any.
+- **Waiting counts jobs that were deployed**, from arrival to binding. The waiting of a job that the predictor never
+admits has no end; 300 s for 64 jobs, at 200k, can't include such jobs.
 - **Rates are shares of the service's capacity**: the paper's service breaks its limit alone above 290k, ours is full at
 the interference model's saturation.
 - **The limit is `LIMIT_MILLISECONDS`**, not 10 ms: the measured service answers in 0.05 to 0.2 ms alone. At this limit
 the highest rate leaves some jobs out, and two jobs at once are too many at the second highest. With the measured
 interference the highest rate leaves all jobs out: any job on its core then takes p95 to a third of a second.
-- **A job asks for half of the cpu that the service leaves**, so that one or two run at once; it arrives at random
-  within a minute, in random order.
+- **A job asks for half of the cpu that the service leaves**, so that one or two run at once. It arrives at random
+within a minute, in random order.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, what QPSM gains on average, and the bars that were missed, in words.
+    """All rows, the mean gain of QPSM, and the missed bars in words.
 
     ``unjudged`` holds the rates without a deployed job under any strategy, so that no job waited; ``misjudged`` how
     often each model is wrong about one job next to the service (Ou 2024, section 5.4: 19 of 448). ``inactive``: bars
@@ -136,7 +136,7 @@ class _Waits:
     waited: dict[str, float]
 
     def hear(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
-        """Take in one cycle."""
+        """Record one cycle."""
         for event in events:
             if isinstance(event, PodUpserted) and event.pod.phase is PodPhase.PENDING and event.pod.job is not None:
                 self.arrived.setdefault(event.pod.key, event.pod.created_seconds)
@@ -194,7 +194,7 @@ def run(
 
     Parameters
     ----------
-    models : what all strategies ask; trained on this interference.
+    models : the models of all strategies; trained on this interference.
     rates : of `RATES`.
     progress : called with each rate and the share that is done.
     """

@@ -53,7 +53,7 @@ METHODS: Final = {
 }
 """Rivals that know a service by its own samples alone, and their methods."""
 AGES: Final = (1, 10, 30, 100, 200, 500, 1000)
-"""Samples of a service at which it is judged."""
+"""Numbers of samples of a service when it is judged."""
 SERVICES: Final = 12
 WAVES: Final = 2
 JUDGED_ROWS: Final = 1000
@@ -64,7 +64,7 @@ Measured = tuple[MixBatch, Floats]
 
 @dataclass(frozen=True, slots=True)
 class _Wave:
-    """Services that appear together, what is measured of each in order, and what they are judged on."""
+    """Services that appear together, the samples of each in order, and the rows of their judgement."""
 
     services: list[Service]
     learned: list[Measured]

@@ -1,7 +1,8 @@
-"""What the experiment services counts, and which of its bars were missed.
+"""The figures of experiment services, and its missed bars.
 
-Called by `guard_by_service`. Invariant: every figure is of rows that no contender learned from; a difference counts as
-beyond noise where its interval over seeds, widened for the number of comparisons (Bonferroni), leaves out zero.
+Called by `guard_by_service`. Invariant: every figure is of rows that no contender learned from. A difference counts as
+beyond noise where its interval over seeds leaves out zero; intervals are widened for the number of comparisons
+(Bonferroni).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cotide_sim.experiments.services.population import Service
 SETTLED: Final = 200
 """From this many samples on, a service's model is compared with logistic regression; before, with the heuristic."""
 JUDGED: Final = 20
-"""A service is judged by F1 where at least so many of its rows break and as many hold, in every seed."""
+"""A service is judged by F1 where at least this many of its rows break and as many hold, in every seed."""
 CONFIDENCE: Final = 0.95
 ACCEPTANCE_FLOOR: Final = 0.5
 """Least share of the holding rows that ours must accept at every age, mean over services. A guard that refuses
@@ -167,7 +168,7 @@ def judge(
     logistic: str,
     heuristic: str,
 ) -> Report:
-    """Return what came out, by age and by service, and which bars were missed."""
+    """Return the figures, by age and by service, and the missed bars."""
     seeds = sorted({outcome.seed for outcome in outcomes})
     ages = sorted({outcome.age for outcome in outcomes})
     names = list(dict.fromkeys(outcome.contender for outcome in outcomes))
@@ -217,7 +218,8 @@ def judge(
 
 
 def interval(values: Floats, comparisons: int = 1) -> tuple[float, float, float]:
-    """Return mean and 95 % interval of (k,) values over seeds, widened for so many comparisons; infinite for one."""
+    """Return mean and 95 % interval of (k,) values over seeds, widened for the number of comparisons; infinite for
+    one."""
     from scipy.stats import t
 
     mean = float(values.mean())
@@ -275,8 +277,8 @@ def _missed(
 ) -> list[str]:
     """Return the missed bars.
 
-    From `SETTLED` samples on F1 is worse than logistic regression's beyond noise in no service, and better in the
-    median; before, there are no more breaks than under the heuristic alone. At every age ours accepts
+    From `SETTLED` samples on, F1 is worse than logistic regression's beyond noise in no service, and better in the
+    median. Before, there are no more breaks than under the heuristic alone. At every age ours accepts
     `ACCEPTANCE_FLOOR` of the holding rows.
     """
     out = [

@@ -56,7 +56,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A table in units of its own lone p95, and which of its rows are learned from and judged on."""
+    """A table in units of its own p95 alone, and its rows for learning and for judging."""
 
     samples: QosSamples
     learned: Indices
@@ -126,7 +126,7 @@ def _cell_keys(mixes: MixBatch) -> list[bytes]:
 def measure(
     service: Service, family: Family, rows: Indices, count: int, generator: np.random.Generator
 ) -> tuple[MixBatch, Floats]:
-    """Return so many samples of a service: rows of its table drawn with replacement, scaled, measured again."""
+    """Return samples of a service: rows of its table drawn with replacement, scaled, measured again."""
     drawn = generator.choice(rows, count)
     mixes = take_mixes(family.samples.mixes, drawn)
     noise = np.exp(REPEAT_NOISE * generator.standard_normal(count))
