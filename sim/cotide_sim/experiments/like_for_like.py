@@ -1,8 +1,8 @@
 """The common comparison of experiments: settings chosen on other seeds, means with intervals, ratios by seed.
 
 Called by the experiments. Every contender has as many settings of its knob as
-the others, and the one that is chosen on the tuning seeds is judged on the reported ones. Invariant: nothing that was
-measured on a reported seed takes part in the choice.
+the others, and the one that is chosen on the tuning seeds is judged on the reported ones. Invariant: no measurement on
+a reported seed takes part in the choice.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def chosen(cost: Mapping[Setting, float], excess: Mapping[Setting, float]) -> Se
 
     Parameters
     ----------
-    cost : by setting, on the tuning seeds; of equals the first one is taken.
+    cost : by setting, on the tuning seeds; the first of equal ones is taken.
     excess : by setting, its distance above the goal: kept where <= 0.
     """
     able = [setting for setting in cost if excess[setting] <= 0]

@@ -90,38 +90,38 @@ def compare(
     other_slowdown: Floats,
 ) -> Difference:
     """Return the differences of the second replay from the first; starts and slowdowns are (n,) of their jobs."""
-    _, here, there = np.intersect1d(jobs.numbers, other_jobs.numbers, return_indices=True)
+    _, first_index, second_index = np.intersect1d(jobs.numbers, other_jobs.numbers, return_indices=True)
     # By number is not by submission in every log: the first divergence is looked for in the log's order.
-    order = np.argsort(here, kind="stable")
-    here, there = here[order], there[order]
-    changes = other_slowdown[there] - slowdown[here]
-    moved = other_start[there] != start[here]
+    order = np.argsort(first_index, kind="stable")
+    first_index, second_index = first_index[order], second_index[order]
+    changes = other_slowdown[second_index] - slowdown[first_index]
+    moved = other_start[second_index] != start[first_index]
     largest = np.argsort(-np.abs(changes), kind="stable")[:TOP]
 
     def named(index: int) -> MovedJob:
-        one, two = int(here[index]), int(there[index])
+        row, other_row = int(first_index[index]), int(second_index[index])
         return MovedJob(
-            int(jobs.numbers[one]),
-            int(jobs.demand[one]),
-            int(jobs.run[one]),
-            int(jobs.submit[one]),
-            int(start[one]),
-            int(other_start[two]),
-            float(slowdown[one]),
-            float(other_slowdown[two]),
+            int(jobs.numbers[row]),
+            int(jobs.demand[row]),
+            int(jobs.run[row]),
+            int(jobs.submit[row]),
+            int(start[row]),
+            int(other_start[other_row]),
+            float(slowdown[row]),
+            float(other_slowdown[other_row]),
         )
 
     first = None
     if moved.any():
-        moments = np.where(moved, np.minimum(start[here], other_start[there]), np.iinfo(np.int64).max)
+        moments = np.where(moved, np.minimum(start[first_index], other_start[second_index]), np.iinfo(np.int64).max)
         index = int(np.argmin(moments))
         first = _divergence(jobs, start, int(moments[index]), named(index))
     total, absolute = float(changes.sum()), float(np.abs(changes).sum())
     top = changes[largest]
     return Difference(
-        common=len(here),
-        only_before=len(jobs) - len(here),
-        only_after=len(other_jobs) - len(here),
+        common=len(first_index),
+        only_before=len(jobs) - len(first_index),
+        only_after=len(other_jobs) - len(first_index),
         moved=int(moved.sum()),
         change=total,
         top_share=float(top.sum()) / total if total else None,

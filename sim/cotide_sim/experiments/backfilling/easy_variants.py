@@ -58,7 +58,7 @@ class Published:
 
     Attributes
     ----------
-    job_numbers_missing : which of their jobs the cleaned log of today no longer has.
+    job_numbers_missing : their jobs that the present cleaned log no longer has.
     easy, shortest_first, clairvoyant : EASY, and with shortest-job backfill by requested and by true run times.
     """
 
@@ -112,7 +112,7 @@ class Variant:
     rules : the handling of events; None is the replay kernel, which decides once a moment.
     rows : the rows of the log's table that are left out before cleaning.
     shape : changes the jobs after cleaning.
-    planned : (n,) seconds that schedules are planned with, of the jobs; the requests when None.
+    planned : (n,) planned seconds of the jobs; the requests when None.
     slowdown : of jobs and starts.
     counted : the jobs of the averages, of jobs and starts; all when None.
     """
@@ -232,7 +232,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
 
 
 def run(log: SwfLog, progress: Callable[[str, float], object] | None = None) -> Report:
-    """Replay a log under every reading that it has a case for."""
+    """Replay a log under every reading that applies to it."""
     known = published_of(log.file)
     rows: list[Row] = []
     base: tuple[BatchJobs, Integers, Floats] | None = None

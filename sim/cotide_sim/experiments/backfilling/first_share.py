@@ -2,7 +2,7 @@
 
 Called by ``cotide experiment first-share``: the average wait of every log under each first alpha (Naghshnejad 2019,
 Fig. 4.13, which chooses 0.6 by it). There alpha is multiplied by a ratio of at most 1 at each step; here it follows the
-demand of recent jobs, so that its beginning is soon forgotten. Invariant: same logs, same figures.
+demand of recent jobs, so that its initial value soon loses its effect. Invariant: same logs, same figures.
 """
 
 from __future__ import annotations

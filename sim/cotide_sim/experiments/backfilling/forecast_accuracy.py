@@ -76,7 +76,7 @@ class LogCurves:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All logs, and the seed's statements that did not show, in words."""
+    """All logs, and the seed's statements that were not confirmed, in words."""
 
     logs: tuple[LogCurves, ...]
     missed: tuple[str, ...]
@@ -138,7 +138,7 @@ def _curves(jobs: BatchJobs, points: list[Point]) -> LogCurves:
 
 
 def _missed(curves: LogCurves) -> list[str]:
-    """Return the seed's statements (section 4.2.2) that a log does not show."""
+    """Return the seed's statements (section 4.2.2) that a log does not confirm."""
     out = []
     plans, backfilling = (min(curves.spread[name] for name in family) for family in (PLANS, BACKFILLING))
     if plans <= backfilling:

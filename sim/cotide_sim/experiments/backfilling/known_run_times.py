@@ -3,9 +3,9 @@
 Called by ``cotide experiment known-run-times``. A forecast has two uses there. Its point orders the jobs. Its upper end
 is the planned length of a job: it decides the jobs that fit before a reservation, and the wait after which a job gets
 its own reservation. Each log is replayed with either of them learned or true, and all jobs count as predictable, so
-that nothing else differs. The learned forecasts are those of ``hybrid`` in its own replay. The gap is that in mean
-bounded slowdown between EASY and the better plan with all run times known. The closed share of it shows the possible
-gain of better forecasts, and the limit of any order. Invariant: same logs, same figures.
+that nothing else differs. The learned forecasts are those of ``hybrid`` in its own replay. The reference is the gap in
+mean bounded slowdown between EASY and the better plan with all run times known. The closed share of this gap shows the
+possible gain of better forecasts, and the limit of any order. Invariant: same logs, same figures.
 """
 
 from __future__ import annotations

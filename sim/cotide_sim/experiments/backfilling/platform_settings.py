@@ -1,4 +1,5 @@
-"""Experiment platform-settings: are the hybrid platform's settings good, or good on the logs that they were chosen on?
+"""Experiment platform-settings: are the hybrid platform's settings good in general, or only on the logs of their
+choice?
 
 Called by ``cotide experiment platform-settings``. Every log is replayed under every one of `CANDIDATES`; then, for each
 log in turn, the settings that are best on the *others* are judged on it. A figure is a share of EASY's: mean wait and
@@ -97,7 +98,7 @@ def run(
     Raises
     ------
     InputError
-        When fewer than two logs have a queue under EASY: then there is nothing to choose by.
+        When fewer than two logs have a queue under EASY: then no log is left for the choice.
     """
     tried = tuple(candidates) if SHIPPED in candidates else (*candidates, SHIPPED)
     cells = [(jobs, settings) for jobs in logs for settings in (None, *tried)]

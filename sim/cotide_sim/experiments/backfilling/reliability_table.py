@@ -3,7 +3,7 @@ Fig. 4.9 of Naghshnejad 2019, for the forecasts of its on-line regression.
 
 Called by `run_time_parts`. Every rule is rebuilt at the same moments on the same completed jobs. Invariant: as in
 `cotide_predictors.run_time.reliability.estimation`, an estimate uses only jobs that finished before its submission;
-importances are read off one model of all jobs and forecast nothing.
+importances come from one model of all jobs and forecast nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRINTED: Final = {
 }
 """Table 4.2."""
 PRINTED_FIRST: Final = ("last", "reqTime", "beflast")
-"""The three most important features of Fig. 4.9, as its text has them."""
+"""The three most important features of Fig. 4.9, by its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def rule_correlation(
     Parameters
     ----------
     table : (n, 16) of Table 4.1. forecast_seconds : (n,) of the on-line regression.
-    counted : the jobs that the correlation is of.
+    counted : the jobs of the correlation.
     """
     columns = printed_columns(table, forecast_seconds)
     actual = accuracy(forecast_seconds, log.run_seconds)[counted]
@@ -87,8 +87,8 @@ def tables(found: ReliabilityTable) -> list[Table]:
     rules.add_row("this log", *(f"{found.correlations[name]:.3f}" for name in RIVALS))
     for log, printed in PRINTED.items():
         rules.add_row(f"the thesis, {log}", *(f"{printed[name]:.2f}" for name in RIVALS))
-    said = ", ".join(PRINTED_FIRST)
-    features = Table("feature", "importance", title=f"what the trees go by (Fig. 4.9; there {said} lead)")
+    leading = ", ".join(PRINTED_FIRST)
+    features = Table("feature", "importance", title=f"importances in the trees (Fig. 4.9; there {leading} lead)")
     for name, value in found.importances.items():
         features.add_row(name, f"{value:.0f}")
     return [rules, features]

@@ -107,7 +107,7 @@ class Row:
 
     Attributes
     ----------
-    accuracy : mean of eq. 4.2 over all jobs, of the forecasts that this schedule was made with.
+    accuracy : mean of eq. 4.2 over all jobs, of the forecasts behind this schedule.
     wait_interval, slowdown_interval : ends of 95 % intervals over drawn weeks, or None for too few weeks.
     all_jobs : the tail of all jobs.
     classes : the tail of each of `CLASSES` with jobs.
@@ -209,7 +209,7 @@ def after_the_last(jobs: BatchJobs) -> Integers:
 
 
 def _missed_by(contender: str, logs: Sequence[BatchJobs], by_log: Sequence[list[Row]]) -> int:
-    """Return how many bars a contender misses in the platform's place."""
+    """Return the number of bars that a contender misses in the platform's place."""
     results = []
     for jobs, rows in zip(logs, by_log, strict=True):
         ours, *others = rows
@@ -363,7 +363,7 @@ def _mean_closed(logs: tuple[LogResult, ...]) -> tuple[float | None, float | Non
 
 
 def _own_missed(logs: tuple[LogResult, ...]) -> list[str]:
-    """Return which bars of ours the first row of each log misses, in words."""
+    """Return the bars of ours that the first row of each log misses, in words."""
     mean_closed, mean_plan_closed = _mean_closed(logs)
     missed = []
     needed = math.ceil(LOGS_WON_SHARE * len(logs))

@@ -83,7 +83,7 @@ class PartFigures:
     importances: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: PartFigures) -> None:
-        """Take over what another part found."""
+        """Take over the figures of another part."""
         self.forecasts.update(other.forecasts)
         self.coverage.extend(other.coverage)
         self.reliability.update(other.reliability)
@@ -94,16 +94,16 @@ class PartFigures:
     def of_record(cls, record: Mapping[str, Any]) -> PartFigures:
         """Return the figures of a record that `dataclasses.asdict` made."""
         return cls(
-            forecasts={name: Score(**one) for name, one in record["forecasts"].items()},
-            coverage=[Coverage(**one) for one in record["coverage"]],
-            reliability={name: Reliability(**one) for name, one in record["reliability"].items()},
+            forecasts={name: Score(**fields) for name, fields in record["forecasts"].items()},
+            coverage=[Coverage(**fields) for fields in record["coverage"]],
+            reliability={name: Reliability(**fields) for name, fields in record["reliability"].items()},
             correlations=dict(record["correlations"]),
             importances=dict(record["importances"]),
         )
 
 
 class LogUnderTest:
-    """A log, and what several parts need of it.
+    """A log, and the data of it that several parts need.
 
     Parameters
     ----------

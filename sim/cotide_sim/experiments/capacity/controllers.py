@@ -1,8 +1,8 @@
 """The controllers of the capacity experiment: container-based provisioning in its forms, and its rivals.
 
 Made by `contenders` for each scenario; each looks at the park once a step and returns the wanted machines of each type.
-All but plain Harmony, packing and those that switch nothing have the two rules of the first step (`FirstStep`).
-Invariant: only the oracle looks at tasks and prices that have not come.
+All except plain Harmony, packing and those that switch nothing have the two rules of the first step (`FirstStep`).
+Invariant: only the oracle knows future tasks and prices.
 """
 
 from __future__ import annotations

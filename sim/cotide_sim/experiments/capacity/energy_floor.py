@@ -31,8 +31,8 @@ def energy_floor(scene: Scenario) -> float:
     groups, need = mean_needs(scene)
     solver, kinds, joules = HighsSolver(time_limit_seconds=math.inf), scene.machines, 0.0
     for of_step in need:
-        there = of_step.max(axis=1) > LEAST_NEED
-        solved = solver.solve(_program(kinds, groups[there], of_step[there]))
+        needed = of_step.max(axis=1) > LEAST_NEED
+        solved = solver.solve(_program(kinds, groups[needed], of_step[needed]))
         if solved.status is Status.OPTIMAL:  # else demand exceeds all machines, and tasks wait: no bound
             joules += solved.cost * scene.step_seconds
     return joules / JOULES_PER_KWH

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 HORIZON: Final = 12
 """Steps: an hour of five-minute steps (chosen)."""
 FIT_PROBABILITY: Final = 0.9
-"""That a group of containers holds its tasks (chosen)."""
+"""Probability that a group of containers holds its tasks (chosen)."""
 HOSTED: Final = 0.9
 """Share of a label's tasks that a machine type must hold to be planned for it (chosen)."""
 

@@ -92,9 +92,9 @@ def run_controller(scene: Scenario, learned: Learned, controller: Controller, po
     for step in range(steps):
         joules = park.machines.joules.sum()
         on, off = park.switched_on.copy(), park.switched_off.copy()
-        begun = time.perf_counter()
+        started = time.perf_counter()
         wanted, weights = controller.decide(park, step)
-        took.append(time.perf_counter() - begun)
+        took.append(time.perf_counter() - started)
         park.use_rule(controller.rule, weights)
         idle_turns[step] = 0.0 if weights is None else float((weights.sum(axis=1) <= 0).mean())
         park.set_targets(wanted)

@@ -187,7 +187,7 @@ def _openb(data: Path, rng: np.random.Generator) -> TaskStream:
         gpus = (many * each / DEVICE / GPUS_OF_LARGEST, many, each / DEVICE)
         rows.append((row.number("creation_time"), ended - started, *need, *gpus, float(row.text("qos") == "LS")))
     table = np.array(rows)
-    table = table[table[:, 0] >= 115 * DAY]  # the months before hold a pod in a few days
+    table = table[table[:, 0] >= 115 * DAY]  # the months before have a pod every few days
     copies = np.repeat(np.arange(len(table)), OPENB_COPIES)
     times = table[copies, 0] + rng.uniform(0.0, 1800.0, len(copies))
     tasks = (times, table[copies, 1], table[copies, 2:5], table[copies, 7])
@@ -237,7 +237,7 @@ def _machines(
     demand = _highest(train)
     scale = HEADROOM * float((demand / (share @ capacity)).max())
     counts = np.maximum(np.round(share * scale), 2).astype(int)
-    # Which make a type is stays open in the traces: the seed deals the makes out, so figures hold over all of them.
+    # The traces do not give the make of a type: the seed draws the makes, so figures hold over all of them.
     makes = rng.permutation(np.arange(len(shapes)) % len(SERVERS))
     boots = rng.permutation(np.linspace(*BOOT_SECONDS, len(shapes)))
     types = []
@@ -251,7 +251,7 @@ def _machines(
 
 
 def _hosted(stream: TaskStream, machines: Sequence[MachineType], gpus: Sequence[int]) -> TaskStream:
-    """Return the tasks that some type holds: the others would wait under any controller."""
+    """Return the tasks that some type can hold: the others would wait under any controller."""
     capacity = np.array([kind.capacity for kind in machines])
     fits = np.all(stream.need[:, None, :] <= capacity[None] + 1e-9, axis=2)
     if stream.devices is not None:

@@ -111,7 +111,7 @@ def missed_in_hierarchy(rows: Sequence[HierarchyRow]) -> list[str]:
                 missed.append(f"{kind}, {name}: the transfer of level 2 and above does not fall with the ports")
             best = min(ports, key=lambda port: by_key[kind, port, name].roldt)
             if best != 64 and 64 in ports:
-                missed.append(f"{kind}, {name}: most stable (least RoLDT) with {best} ports, the text says 64")
+                missed.append(f"{kind}, {name}: most stable (least RoLDT) with {best} ports, the text states 64")
     return missed
 
 

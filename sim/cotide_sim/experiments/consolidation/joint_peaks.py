@@ -1,4 +1,4 @@
-"""`JointPeaks`, our rule over time: hosts are packed so that they would have held the last hours.
+"""`JointPeaks`, our rule over time: hosts are packed so that the loads of the last hours would have fitted.
 
 Played by `traces`. A machine is a vector of its peaks in each of the last eight half hours, and a packing must hold in
 every half hour. Machines with peaks at different times share a host, and those that rise together do not. Rules with

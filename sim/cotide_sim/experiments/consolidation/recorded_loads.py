@@ -54,7 +54,7 @@ class RecordedLoad:
     Attributes
     ----------
     name, note : of the set, and its unrecorded data.
-    asked : (M, 2) cpu and memory that each asks for.
+    asked : (M, 2) requested cpu and memory of each.
     used : (M, S) cpu that each uses in each slot; nan where it does not run.
     hosts : (N, 2) cpu and memory of each host.
     """
@@ -114,7 +114,7 @@ def _known_slots(slots: int, seed: int) -> range:
 
 
 def _part(seed: int, parts: int) -> int:
-    """Return which of the parts of a set a seed reads."""
+    """Return the parts of a set that a seed reads."""
     if seed >= FIRST_TUNING_SEED:
         return parts - 1 - seed % TUNING_PARTS
     return seed % (parts - TUNING_PARTS)

@@ -20,7 +20,7 @@ HOUR: Final = 12
 HOT: Final = 0.9
 """Share of its cpu above which a host is eased at every slot (chosen)."""
 ROOM: Final = 0.85
-"""Share of its cpu up to this a host is filled when another is eased (chosen)."""
+"""A host is filled up to this share of its cpu when another is eased (chosen)."""
 QUARTER: Final = 3
 """Slots of a quarter of an hour, after which rules with our actions consolidate (chosen)."""
 BUDGET: Final = 12
@@ -63,11 +63,11 @@ class Rule(Protocol):
         ...
 
     def moves(self, cluster: Cluster) -> Integers:
-        """Return the (M,) hosts that the machines shall be on."""
+        """Return the (M,) target hosts of the machines."""
         ...
 
     def learn(self, overloaded: float) -> None:
-        """Take note of the share of used hosts that were overloaded in a slot."""
+        """Record the share of used hosts that were overloaded in a slot."""
         ...
 
 
@@ -116,7 +116,7 @@ def loads_of(cluster: Cluster, sizes: Integers) -> Integers:
 
 @dataclass
 class Still:
-    """No consolidation: machines stay where best fit on requests put them."""
+    """No consolidation: machines stay on the hosts of best fit on requests."""
 
     name: str = "none"
 
@@ -262,7 +262,8 @@ def eased(cluster: Cluster, unseen: Integers, hot: float = HOT) -> Integers:
 
 
 def if_it_pays(on: Integers, planned: Integers, budget: int = BUDGET) -> Integers:
-    """Return the hosts of a plan that frees a host and moves no more than the budget for each; else those of now."""
+    """Return the hosts of a plan that frees a host and moves no more than the budget for each; else the present
+    ones."""
     running = on >= 0
     freed = len(np.unique(on[running])) - len(np.unique(planned[running]))
     moves = np.count_nonzero(on != planned)

@@ -3,8 +3,8 @@
 Called by ``cotide experiment consolidation``.
 Every figure is a mean over instances, with its least and largest mean over seeds; every seed has as many instances as
 the paper. A printed figure counts as reproduced when it is no further from ours than three standard errors of both
-means. For BFD the paper takes the node with most applications transferred and leaves the measure open. The printed
-transfer must lie between matching by size, which is ours, and matching by number.
+means. For BFD the paper takes the node with "most applications" transferred, without a definition of "most". The
+printed transfer must lie between matching by size, which is ours, and matching by number.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def _place_new(cluster: Cluster, rule: Rule, runs: np.ndarray[tuple[int], np.dty
 
 
 def lower_bound(load: RecordedLoad) -> float:
-    """Return node-hours that no rule can be below without overload, even one that knows what comes (by volume)."""
+    """Return a lower bound of node-hours without overload, even for a rule that knows the future (by volume)."""
     largest = np.cumsum(-np.sort(-load.hosts, axis=0), axis=0)
     hours = 0.0
     for slot in range(load.slots):
@@ -182,7 +182,7 @@ def run_traces(
     rows = [_row(loads[0].name, goal, name, settings[(goal, OURS)], settings[(goal, name)], tuned, played)
             for goal, name in settings]  # fmt: skip
     bounds = [lower_bound(load) for load in loads]
-    base = np.array([one.node_hours for one in played[(BASE, 0.0)]])
+    base = np.array([outcome.node_hours for outcome in played[(BASE, 0.0)]])
     none = Spread.of([0.0])
     rows.append(
         TraceRow(
@@ -216,16 +216,16 @@ def _excess(goal: float, found: Sequence[Played]) -> float:
 
 def _row(load: str, goal: float, name: str, own: float, setting: float, tuned: Plays, played: Plays) -> TraceRow:
     found, ours, knob = played[(name, setting)], played[(OURS, own)], CONTENDERS[name].knob
-    hours = [one.node_hours for one in found]
-    base = float(np.sum([one.node_hours for one in played[(BASE, 0.0)]]))
+    hours = [outcome.node_hours for outcome in found]
+    base = float(np.sum([outcome.node_hours for outcome in played[(BASE, 0.0)]]))
     return TraceRow(
         load, goal, name, f"{knob} {setting:g}" if knob else "",
         _excess(goal, tuned[(name, setting)]) <= 0,
-        sum(one.violations <= goal for one in found),
+        sum(outcome.violations <= goal for outcome in found),
         Spread.of(hours),
-        Spread.of([one.moves for one in found]),
-        Spread.of([one.violations for one in found]),
-        float(np.mean([one.kilowatt_hours for one in found])),
+        Spread.of([outcome.moves for outcome in found]),
+        Spread.of([outcome.violations for outcome in found]),
+        float(np.mean([outcome.kilowatt_hours for outcome in found])),
         float(1 - np.sum(hours) / base),
         Ratio.of([our.node_hours for our in ours], hours),
     )  # fmt: skip

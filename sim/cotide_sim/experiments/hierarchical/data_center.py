@@ -1,11 +1,11 @@
-"""The paper's data center for experiment hierarchical: machines, a day of tasks, and what its production uses.
+"""The paper's data center for experiment hierarchical: machines, a day of tasks, and the usage of production.
 
 Called by `hierarchical.schedule`. The six machines are Table I of Jiang et al., and the numbers of tasks by priority
 are those of Table II. The table adds up to 2287; with the 2017 of the text the paper's own delays are impossible, see
 docs/slack-scheduling.md. The trace slice itself was never published, so tasks and usage are generated. Run times follow
 the text and figure 4 (over 40 % within 300 s, half within 500 s); longer ones follow the tail of the trace that
 contains the slice. Tasks come in bursts as jobs do, and their requests are chosen; `schedule.DEFAULT_LOAD` scales them.
-Real series of production usage can replace it. Invariant: same seed, same day.
+Real series can replace the generated production usage. Invariant: same seed, same day.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SAMPLE_SECONDS: Final = 20.0
 """Interval between measurements of usage; chosen: every slot size of the paper is a multiple."""
 DAY_SAMPLES: Final = int(DAY_SECONDS / SAMPLE_SECONDS)
 WHOLE_MILLICORES: Final = 100_000
-"""Cpu 1 of the paper's normalised machines, in millicores; chosen fine enough that rounding is nothing."""
+"""Cpu 1 of the paper's normalised machines, in millicores; chosen fine enough that rounding is negligible."""
 WHOLE_BYTES: Final = 1_000_000_000_000
 REFERENCE_RATE: Final = 1500.0
 """MIPS at which a task takes its drawn time; Table I's middle."""
@@ -105,7 +105,7 @@ def draw_usage(seed: int) -> Floats:
     """Return (2, 6, 2 days of samples) production usage as shares of each machine: cpu and memory.
 
     A daily course with a peak of 1.3 times the mean (Jiang et al., section I), a smooth wander, jitter, and now and
-    then a surge of some minutes. The first day is there to fit models on.
+    then a surge of some minutes. The first day serves to fit models.
     """
     generator = np.random.default_rng([seed, 2])
     samples = 2 * DAY_SAMPLES

@@ -167,7 +167,7 @@ class Drive:
         return Outcome(self._overloads, self._kills, self._evictions, self._delays, unfinished, first, self._lost)
 
     def _train(self) -> None:
-        """Let the forecaster see the first day's slots, without any batch or gratis task."""
+        """Show the forecaster the first day's slots, without any batch or gratis task."""
         for start in range(0, DAY_SAMPLES - self._slot_samples + 1, self._slot_samples):
             window = self._usage[:, :, start : start + self._slot_samples]
             self._forecaster.record(window.max(axis=2), np.zeros((2, len(MACHINES))))
@@ -225,7 +225,7 @@ class Drive:
         self._done += 1
 
     def _cycle(self, now: float) -> None:
-        """Handle what happened, and at once again what came of it."""
+        """Handle the events, and at once the events that follow from them."""
         while True:
             if self._moved:
                 self._moved = False

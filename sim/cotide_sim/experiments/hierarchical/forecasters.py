@@ -36,7 +36,7 @@ class Present:
 
 
 class Reserve:
-    """No prediction either: production, and batch and gratis, are taken to use fixed shares of the machine more than
+    """No prediction either: assumes that production, and batch and gratis, use fixed shares of the machine more than
     now.
     """
 

@@ -5,7 +5,7 @@ state. With prediction, the use of production and the holdings of batch and grat
 is the same engine, policy, days and choice of victims. Our quantiles and the static reserve's two shares are chosen
 from equally many pairs, on separate days (`like_for_like`). Figures are means over the days of several seeds. One day's
 delay depends on a few tasks that run for hours, so the report adds the change by day: its median, its interval, and the
-change of the mean without the worst day. Invariant: same seeds and files, same rows, however many processes play them.
+change of the mean without the worst day. Invariant: same seeds and files, same rows, with any number of processes.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Report:
     """All rows, the number of days behind each mean, the missed bars in words, and whether the static reserve misses
     none.
 
-    ``reserves`` and ``quantiles`` were chosen on separate days. ``inactive``: bars that each contender misses which
+    ``reserves`` and ``quantiles`` were chosen on separate days. ``inactive``: bars missed by each contender that
     predicts or starts nothing.
     """
 
@@ -248,7 +248,7 @@ def run(
     ----------
     seeds : none of `like_for_like.TUNING_SEEDS`.
     series : real production usage; None for generated.
-    load : scales what tasks ask for.
+    load : scales the requests of tasks.
     workers : processes; 1 plays all in this one.
     progress : called with each day after it was played.
 
@@ -268,7 +268,7 @@ def run(
         for way, by_day in zip(compared, played, strict=True)
     ]
     before, ours, still = rows[0], _judged_row(rows), next(row for row in rows if row.name == REFUSE_ALL)
-    inactive = {one.name: len(misses_of(rows, one)) for one in (before, still)}
+    inactive = {row.name: len(misses_of(rows, row)) for row in (before, still)}
     found = missed(rows) + worse_than_reserve(rows, ours)
     found += [f"{name} misses no bar: the bars are too low" for name, many in inactive.items() if not many]
     return Report(
@@ -278,7 +278,7 @@ def run(
 
 
 def _chosen(days: _Days) -> tuple[Reserves, Quantiles]:
-    """Return the reserves and the quantiles that are best on the tuning days, of as many each."""
+    """Return the best reserves and quantiles on the tuning days, chosen from equally many candidates."""
     before = Way(WITHOUT, PAPER_SLOT, "present", DEFAULTS)
     by_reserve = [Way(RESERVE, PAPER_SLOT, "reserve", DEFAULTS, reserves=shares) for shares in RESERVES]
     by_quantile = [
@@ -292,7 +292,10 @@ def _chosen(days: _Days) -> tuple[Reserves, Quantiles]:
 def best_of(settings: Sequence[Setting], before: Row, after: Sequence[Row]) -> Setting:
     """Return the setting of the least `tuning_score` under which mean, p95 and p99 of the delay don't rise."""
     rows = dict(zip(settings, after, strict=True))
-    rise = {one: max(new - old for old, new in zip(_delays(before), _delays(rows[one]), strict=True)) for one in rows}
+    rise = {
+        setting: max(new - old for old, new in zip(_delays(before), _delays(row), strict=True))
+        for setting, row in rows.items()
+    }
     return chosen({key: tuning_score(before, row) for key, row in rows.items()}, rise)
 
 
@@ -343,7 +346,7 @@ def refused(tasks: Sequence[Task]) -> Outcome:
 
 
 def missed(rows: Sequence[Row]) -> list[str]:
-    """Return which bars our way missed against no prediction at slots of 300 s, in words; empty for none."""
+    """Return the bars that our way missed against no prediction at slots of 300 s, in words; empty for none."""
     return misses_of(rows, _judged_row(rows))
 
 
@@ -357,7 +360,7 @@ def reserves_that_pass(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def misses_of(rows: Sequence[Row], after: Row) -> list[str]:
-    """Return which bars one row misses against no prediction with the same victims, in words."""
+    """Return the bars that one row misses against no prediction with the same victims, in words."""
     before = next(row for row in rows if row.name == WITHOUT)
     out = []
     for (what, bar), old, new in zip(BARS, _judged(before), _judged(after), strict=True):

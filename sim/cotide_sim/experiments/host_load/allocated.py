@@ -39,7 +39,7 @@ AT_LEAST: Final = ", at least held"
 WHOLE: Final = "the whole machine"
 CENTRES: Final[tuple[Centre, ...]] = (ALLOCATED, "held-now", "feedback-ar")
 WARM_UP: Final = 12
-"""Slots of the day before the first that is scored (chosen: an hour)."""
+"""Slots of the day before the first scored slot (chosen: an hour)."""
 SEEDS: Final = tuple(range(10))
 
 
@@ -135,7 +135,7 @@ class Shadows:
             model.revise(rows.tolist(), held)
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return the plan's forecast; at a slot's first question let the contenders forecast, too."""
+        """Return the plan's forecast; at the first request of a slot, the contenders forecast, too."""
         if self._made is None:
             self._made = self._forecasts(batch.ravel().copy())
         return self._plan.forecast(online, batch)

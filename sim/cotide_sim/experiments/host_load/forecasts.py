@@ -32,9 +32,9 @@ BEST_RIVAL: Final = "max(N-sigma, percentile)"
 LEVELS: Final = (0.5, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
 """The levels kept in the experiment; those beyond p50, p90 and p99 draw the curve of slack against violations."""
 WHOLE: Final = "the whole machine"
-"""Forecasts a full host, so that nothing is sold: the contender that refuses everything."""
+"""Forecasts a full host and sells nothing: the contender that refuses everything."""
 NOTHING: Final = "nothing"
-"""Forecasts an idle host, so that everything is sold: the contender that looks at nothing."""
+"""Forecasts an idle host and sells everything: the contender that ignores the load."""
 COVERAGE_BAND: Final = (0.98, 0.997)
 WARM_UP_SLOTS: Final = 288
 HOSTS_FITTED_ONE_BY_ONE: Final = 100
@@ -256,7 +256,7 @@ def _missed(name: str, quantiles: tuple[QuantileScore, ...], same: SameViolation
 
 
 def _example(series: LoadSeries, load: Floats, ours: Floats) -> Example:
-    """Return the last two days of the host with the variance closest to the set's median host."""
+    """Return the last two days of the host with the median standard deviation of load."""
     spreads = np.array([np.nanstd(row) if np.isfinite(row).any() else 0.0 for row in load])
     host = int(np.argsort(spreads)[len(spreads) // 2])
     stretch = slice(-576, None)

@@ -93,7 +93,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, and the bars that were missed, in words."""
+    """All rows, and the missed bars in words."""
 
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]

@@ -78,7 +78,7 @@ class Bound:
     """The last instance and its promise, which all variants of Block-Scheduling share and which takes long."""
 
     def check(self, name: str, jobs: JobList, machines: int, cost: int) -> None:
-        """Hold the cost of HYBRID and Block-Scheduling against their promises; other algorithms have none here."""
+        """Compare the cost of HYBRID and Block-Scheduling with their promises; other algorithms have none here."""
         if name.startswith("hybrid"):
             self._add("Theorem 3, HYBRID", cost, bounds.hybrid_promise(jobs, machines))
         elif name.startswith("block"):
@@ -86,13 +86,13 @@ class Bound:
             self._add(f"Theorem 4, Block-Scheduling ({factor} x)", cost, self._block_promise(jobs, machines))
 
     def check_restricted(self, jobs: JobList, machines: int) -> None:
-        """Hold SVF-EF against Theorem 2 on the jobs of up to half a machine: for whole ones it promises nothing."""
+        """Compare SVF-EF with Theorem 2 on the jobs of up to half a machine: for larger ones it promises nothing."""
         low = jobs.taken(np.flatnonzero(2 * jobs.demands <= jobs.capacity))
         cost = total_completion(low, list_schedule(low, machines, "svf", "ef"))
         self._add("Theorem 2, SVF-EF, demands up to 1/2", cost, bounds.svf_ef_promise(low, machines))
 
     def check_single(self, jobs: JobList) -> None:
-        """Hold the single-machine algorithm against Theorem 3, on one machine."""
+        """Compare the single-machine algorithm with Theorem 3, on one machine."""
         cost = total_completion(jobs, single_machine(jobs))
         self._add("Theorem 3, one machine", cost, bounds.single_machine_promise(jobs))
 
@@ -115,7 +115,7 @@ class Bound:
 def claims(
     figures: Mapping[str, Sequence[Row]], stretch: Sequence[StretchRow], worst: Sequence[WorstRow]
 ) -> list[Claim]:
-    """Return every statement that can be held against the numbers."""
+    """Return every statement that can be compared with the numbers."""
     found = [_best_list(name, figures[name]) for name in ("3.3", "3.4", "3.5") if name in figures]
     found += [_growing_margin(name, figures[name]) for name in ("3.3", "3.4")]
     for name, how, target, paper in (
@@ -129,7 +129,7 @@ def claims(
         found += _fairness(workload, {row.algorithm: row for row in stretch if row.workload == workload})
     enough = all(row.ratio >= row.least_ratio for row in worst)
     largest = {row.order: f"{row.ratio:.4g}" for row in worst}
-    text = "Table 3.1: each order is as bad as its proof says"
+    text = "Table 3.1: each order is as bad as its proof states"
     found.append(Claim(text, "gaps of order sqrt(N), N, N", f"largest ratios {largest}", enough))
     return found
 

@@ -97,7 +97,7 @@ class WorstRow:
 
 @dataclass(slots=True)
 class Report:
-    """All that was measured; keys of ``figures`` and ``seconds`` are the paper's numbers of its figures."""
+    """All measurements; keys of ``figures`` and ``seconds`` are the paper's numbers of its figures."""
 
     settings: Settings
     figures: dict[str, list[Row]] = field(default_factory=dict)
@@ -226,7 +226,7 @@ def _sampled(settings: Settings, runs: Integers, demands: Integers, report: Repo
 
 
 def _timed(settings: Settings, counts: Sequence[int], names: Sequence[str]) -> list[Row]:
-    """Return seconds by number of jobs, compilation apart: the median of three, and half of their range."""
+    """Return seconds by number of jobs, without compilation: the median of three, and half of their range."""
     rows: list[Row] = []
     for count in counts:
         jobs = synthetic_jobs("synth2", count, settings.seed)

@@ -51,7 +51,7 @@ class HybridReading:
 
     Attributes
     ----------
-    schedule : of jobs, machines and a way to place lists; None where the reading has no case.
+    schedule : of jobs, machines and a way to place lists; None where the reading does not apply.
     """
 
     name: str

@@ -115,7 +115,7 @@ class ReadingRow:
 
 @dataclass(frozen=True, slots=True)
 class WayRow:
-    """A way of placing lists: SJF-EF over SVF-EF, which Figs. 3.3 to 3.5 have above 1, and SVF-EF over ours."""
+    """A way of placing lists: SJF-EF over SVF-EF, which is above 1 in Figs. 3.3 to 3.5, and SVF-EF over ours."""
 
     way: str
     sjf: tuple[float, float]

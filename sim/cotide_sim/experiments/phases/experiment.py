@@ -52,7 +52,7 @@ class Row:
     over_task : mean job time over that of task level as YARN orders it.
     over_rival : mean, p95 and p99 of job time over those of whole tasks in the order of ours.
     over_same_order : the same over whole tasks in the rule's own order; None where there is no such rule.
-    slowed : share of jobs that took over a tenth longer than alone on a fair share.
+    slowed : share of jobs that took over a tenth longer than with a fair share of the machines.
     wait, wait_p95, wait_p99 : to the first start.
     longest_pause : the longest over all seeds.
     size : the most cpu that a task holds, of its largest need; weight : the knob of the order, where it has one.
@@ -98,7 +98,7 @@ class Report:
     """The measurements, and the missed bars in words.
 
     ``puma_same_order``: of the mean over multiples, seed by seed, against whole tasks in the same order;
-    ``puma_over_task``: against task level as YARN orders it. ``inactive``: bars that each contender misses which does
+    ``puma_over_task``: against task level as YARN orders it. ``inactive``: bars missed by each contender that does
     nothing, or nothing new.
     """
 
@@ -262,7 +262,7 @@ def row_of(setting: Setting, rule: str) -> Row:
 def misses_of(settings: Sequence[Setting], contender: str) -> list[str]:
     """Return the bars that a contender misses in the place of ours, in words."""
     missed = []
-    of_puma = [row_of(one, contender) for one in settings if one.family == "puma" and not one.misstated]
+    of_puma = [row_of(setting, contender) for setting in settings if setting.family == "puma" and not setting.misstated]
     mean = float(np.mean([row.over_rival[0].mean for row in of_puma]))
     if mean > BAR:
         missed.append(f"job time on the PUMA-like mixes is {mean:.3f} of whole tasks in the same order, above {BAR}")

@@ -1,8 +1,8 @@
-"""The contenders of the placement experiment, and six settings for each that has a knob.
+"""The contenders of the placement experiment, and six settings for each contender with a knob.
 
 Called by `experiment`. All planning contenders have the same program, prices and hysteresis, and differ in their
-knowledge of the demand. Greedy plans one step without reconfiguration costs. Invariant: the oracle alone knows what
-comes.
+knowledge of the demand. Greedy plans one step without reconfiguration costs. Invariant: only the oracle knows the
+future.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The controllers of the placement experiment: predictive control in its forms, and its rivals.
 
 Made by `experiment`; each returns once a step the number of servers by data centre and the split of requests.
-Invariant: only the oracle looks at requests and prices that have not come.
+Invariant: only the oracle knows future requests and prices.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PredictiveControl:
         return self._reserve * found
 
     def _prices(self, now: int) -> Floats:
-        """Return (W, L): the price of now is known; later ones go back to the mean of the last week."""
+        """Return (W, L): the present price is known; later ones return to the mean of the last week."""
         if self._source == "oracle":
             return self._price[np.minimum(now + np.arange(self._horizon), len(self._price) - 1)]
         return foreseen_prices(self._price[now - WEEK_STEPS : now + 1], self._horizon, STEP_SECONDS)

@@ -116,9 +116,9 @@ def run_week(scene: PlacementScenario, controller: PlacementController, policy: 
     moved = missed = asked = 0.0
     failed = 0
     for step in range(steps):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         wanted, split = controller.decide(step, servers)
-        took.append(time.perf_counter() - begun)
+        took.append(time.perf_counter() - started)
         change = wanted - servers
         if step:  # the initial servers are no policy's merit
             parts[1] += float(np.maximum(change, 0.0) @ on + np.maximum(-change, 0.0) @ off)
@@ -245,7 +245,7 @@ def _one(cell: _Cell) -> Played:
 
 
 def _choice(tuned: Sequence[Played]) -> Settings:
-    """Return the setting of each contender that costs least; the cost has lost requests in it."""
+    """Return the cheapest setting of each contender; the cost includes lost requests."""
     found: Settings = {}
     for name, contender in CONTENDERS.items():
         cost = {

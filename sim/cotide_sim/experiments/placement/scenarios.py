@@ -218,7 +218,7 @@ def _prices(
 
 
 def _round_trip(centre: tuple[str, float, float, str, str], site: Site) -> float:
-    """Return seconds there and back along a route in glass, and five milliseconds of access."""
+    """Return the round-trip seconds along a route in glass, plus five milliseconds of access."""
     one, two = np.radians([centre[1], centre[2]]), np.radians([site.latitude, site.longitude])
     cosine = np.sin(one[0]) * np.sin(two[0]) + np.cos(one[0]) * np.cos(two[0]) * np.cos(one[1] - two[1])
     kilometres = 6371.0 * float(np.arccos(np.clip(cosine, -1.0, 1.0)))

@@ -1,6 +1,6 @@
 """Models that are wrong on purpose, and how often a model is wrong about a job next to the service.
 
-Called by `waiting`. It answers: what does the guard do to the service when its model is of another service? Invariant:
+Called by `waiting`. They show the effect of the guard on the service when its model is of another service. Invariant:
 run times stay correct; only the answers about latency are wrong.
 """
 
@@ -73,7 +73,7 @@ class Misjudged:
 
 
 def with_qos(models: TrainedModels, qos: QosForecaster) -> TrainedModels:
-    """Return the same models with another one of latency."""
+    """Return the same models with another latency model."""
     return TrainedModels(qos, models.completion_model)
 
 

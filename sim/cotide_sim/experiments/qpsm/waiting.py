@@ -2,8 +2,8 @@
 2024).
 
 Called by ``cotide experiment qpsm-waiting``. Seven request rates, 64 jobs (eight types, 2 to 16 GB), one node with one
-service, in virtual time with the real engine, trained models and the interference model. Everything but the strategy is
-the same. Invariant: same seed, files and settings, same rows.
+service, in virtual time with the real engine, trained models and the interference model. Everything except the strategy
+is the same. Invariant: same seed, files and settings, same rows.
 
 Points that the paper leaves open, and the choices here:
 
@@ -117,7 +117,7 @@ class Report:
 
     ``unjudged`` holds the rates without a deployed job under any strategy, so that no job waited; ``misjudged`` how
     often each model is wrong about one job next to the service (Ou 2024, section 5.4: 19 of 448). ``inactive``: bars
-    that each contender misses which does nothing for the service or for the jobs.
+    missed by each contender that does nothing for the service or for the jobs.
     """
 
     rows: tuple[Row, ...]

@@ -143,17 +143,17 @@ def _outcomes(seed: int, age: int, wave: _Wave, known: list[Measured], seen: lis
     outcomes = []
     for service, own, (asked, latency) in zip(wave.services, seen, wave.judged, strict=True):
         limit = service.limit_milliseconds
-        said = {
+        probabilities = {
             OURS: ours.violation_probability(asked),
             HEURISTIC: heuristic.violation_probability(asked),
             POOLED: pooled.unbounded_probability(asked),
         }
         for name, method in METHODS.items():
             rival = QosRival(method=method, limit_milliseconds=limit, random_state=seed)
-            said[name] = rival.fit(*own).violation_probability(asked)
+            probabilities[name] = rival.fit(*own).violation_probability(asked)
         broken = latency > limit
         outcomes += [
             Outcome.of(seed, service.name, age, name, probability, broken, THRESHOLD)
-            for name, probability in said.items()
+            for name, probability in probabilities.items()
         ]
     return outcomes

@@ -150,7 +150,7 @@ class ServiceRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, and the bars that were missed, in words."""
+    """All rows, and the missed bars in words."""
 
     threshold: float
     seeds: int
@@ -182,7 +182,7 @@ def judge(
     }
     comparisons = len(judged) * sum(age >= SETTLED for age in ages)
     rows = [
-        _row(age, name, [[at[seed, one.name, age, name] for one in services] for seed in seeds], judged)
+        _row(age, name, [[at[seed, service.name, age, name] for service in services] for seed in seeds], judged)
         for age in ages
         for name in names
     ]
@@ -291,7 +291,9 @@ def _missed(
     for age in sorted({row.age for row in rows}):
         mine = by[age, ours]
         if not mine.accepted >= ACCEPTANCE_FLOOR:
-            out.append(f"accepts {mine.accepted:.1%} of what holds at {age} samples, less than {ACCEPTANCE_FLOOR:.0%}")
+            out.append(
+                f"accepts {mine.accepted:.1%} of the rows that hold at {age} samples, less than {ACCEPTANCE_FLOOR:.0%}"
+            )
         if age >= SETTLED and mine.f1 <= by[age, logistic].f1:
             out.append(f"median F1 at {age} samples: {mine.f1:.3f}, {logistic} {by[age, logistic].f1:.3f}")
         if age < SETTLED:
