@@ -1,7 +1,7 @@
 """Experiment first-share: does the hybrid platform's initial share of the processors matter?
 
 Called by ``cotide experiment first-share``: the average wait of every log under each first alpha (Naghshnejad 2019,
-Fig. 4.13, which chooses 0.6 by it). There alpha is multiplied by a ratio of at most 1 at each step; here it follows the
+Fig. 4.13, which chooses 0.6 by it). There alpha is multiplied by a ratio of at most 1 at each step. Here it follows the
 demand of recent jobs, so that its initial value soon loses its effect. Invariant: same logs, same figures.
 """
 

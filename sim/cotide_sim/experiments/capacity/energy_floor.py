@@ -2,8 +2,8 @@
 
 Called by `experiment`. A bound, not a plan: only the mean needs of each step count. Tasks may be cut into parts and
 moved at no cost, and fractions of machines are available at once without a boot. The assignment of tasks to types
-remains: for each step a linear program as eqs. 8, 9 and 13 of Zhang and Boutaba 2014, with the line below each power
-curve. Invariant: never above the energy of a controller under which no task waits.
+remains. For each step it is a linear program as eqs. 8, 9 and 13 of Zhang and Boutaba 2014, with the line below each
+power curve. Invariant: never above the energy of a controller under which no task waits.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def energy_floor(scene: Scenario) -> float:
 
 
 def mean_needs(scene: Scenario) -> tuple[NDArray[np.bool_], Floats]:
-    """Return (G, M) the types that can hold a task of each group, and (steps, G, R) the mean needs of its tasks.
+    """Return (G, M) the types that fit each group, and (steps, G, R) the mean needs of its tasks.
 
-    A group contains tasks with the same needs. A type may receive the tasks of a suitable mix, heavy in cpu or in
-    memory, so a share of all its tasks, with the mix of all, would be no bound.
+    A group contains tasks with the same needs. A controller may give a type the tasks of a suitable mix, heavy in cpu
+    or in memory. A bound that gives a type a share of all tasks, with the mix of all, would not hold.
     """
     run, first = scene.run, scene.warm_up_seconds
     capacity = np.array([kind.capacity for kind in scene.machines])
@@ -69,7 +69,7 @@ def _task_seconds(arrival: Floats, seconds: Floats, edges: Floats) -> Floats:
 
 
 def _program(kinds: tuple[MachineType, ...], groups: NDArray[np.bool_], need: Floats) -> LinearProgram:
-    """Columns: (M,) machines on, then for each pair the share of a group's needs, all > 0, that a type serves."""
+    """Columns: (M,) machines on, then for each pair the served share of a group's needs, all > 0."""
     pairs = np.argwhere(groups)
     capacity = np.array([kind.capacity for kind in kinds])
     count, resources = len(kinds), capacity.shape[1]
@@ -94,7 +94,10 @@ def _program(kinds: tuple[MachineType, ...], groups: NDArray[np.bool_], need: Fl
 
 
 def line_below(power: PowerCurve) -> tuple[float, float]:
-    """Return watts at no load, and more at full load, of the highest line below a curve that meets it at full load."""
+    """Return watts at no load, and the additional watts at full load.
+
+    They describe the highest line below a power curve that meets the curve at full load.
+    """
     loads = np.linspace(0.0, 1.0, len(power.watts))[:-1]
     slope = float(((power.watts[-1] - np.array(power.watts[:-1])) / (1.0 - loads)).max())
     return power.watts[-1] - slope, slope
