@@ -1,1 +1,1 @@
-"""Experiments: each reads public data, runs the project on it and reports beside what was published."""
+"""Experiments: each reads public data, runs the project on it and reports its figures with the published ones."""

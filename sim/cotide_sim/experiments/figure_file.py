@@ -33,7 +33,7 @@ def check(path: Path) -> None:
 
 @contextmanager
 def figure_file(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
-    """Give an empty figure, and write it when the block is left without an error.
+    """Yield an empty figure, and write it when the block ends without an error.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""The one way in which experiments compare: settings chosen on other seeds, means with intervals, ratios by seed.
+"""The common comparison of experiments: settings chosen on other seeds, means with intervals, ratios by seed.
 
 Called by the experiments. Every contender has as many settings of its knob as
-the others, and the one that is chosen on the tuning seeds is judged on the reported ones. Invariant: nothing that was
-measured on a reported seed takes part in the choice.
+the others, and the one that is chosen on the tuning seeds is judged on the reported ones. Invariant: no measurement on
+a reported seed takes part in the choice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotide_core.errors import InputError
 Setting = TypeVar("Setting")
 
 TUNING_SEEDS: Final = (101, 102)
-"""On which settings are chosen; no report runs on these."""
+"""Settings are chosen on these seeds; no report runs on them."""
 CONFIDENCE: Final = 0.95
 
 
@@ -91,8 +91,8 @@ def chosen(cost: Mapping[Setting, float], excess: Mapping[Setting, float]) -> Se
 
     Parameters
     ----------
-    cost : by setting, on the tuning seeds; of equals the first one is taken.
-    excess : by setting, how far it is above its goal: kept where <= 0.
+    cost : by setting, on the tuning seeds; the first of equal ones is taken.
+    excess : by setting, its distance above the goal: kept where <= 0.
     """
     able = [setting for setting in cost if excess[setting] <= 0]
     if able:

@@ -1,7 +1,7 @@
 """Replays side by side in threads: kernels hold no interpreter lock, so cores are used without copies of the log.
 
-Called by the S8 experiments. Invariant: answers stand in the order of the calls, whatever the number of workers; what
-ends the wait (Ctrl-C, a failed replay) also ends the replays that run, within a fraction of a second.
+Called by the backfilling experiments. Invariant: answers keep the order of the calls, whatever the number of workers.
+An event that ends the wait (Ctrl-C, a failed replay) also ends the running replays within a fraction of a second.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def side_by_side(
     names: Sequence[str] = (),
     progress: Callable[[str, float], object] | None = None,
 ) -> list[T]:
-    """Return what the calls return.
+    """Return the results of the calls.
 
     Parameters
     ----------
-    calls : each is handed what `replay.runner.run_policy` takes as ``watch``.
-    names : of the calls, for ``progress``, which is called with the one that is done and the share of those that are.
+    calls : each receives the ``watch`` argument of `trace_replay.runner.run_policy`.
+    names : of the calls, for ``progress``, which receives the name of each finished call and the finished share.
     """
     stop = threading.Event()
 

@@ -1,7 +1,7 @@
 """Fits of the measured interference model: tables of a ``colocation`` directory to curves.
 
-Called only by `measured.MeasuredInterference.from_directory`. Invariant: each curve leaves here
-already monotone, with the reading of the data said at its function; a broken or missing table is an `InputError`.
+Called only by `measured.MeasuredInterference.from_directory`. Invariants: each curve is monotone when it leaves this
+module, and its function documents the reading of the data. A broken or missing table is an `InputError`.
 
 The grid's machine and the antagonists' differ (183k and about 50k requests/s on one core), so everything is
 compared at equal utilisation: the rate over the saturation rate of its own set-up.
@@ -50,12 +50,12 @@ def read_grid(directory: Path) -> Table:
 
 
 def latency_tails(directory: Path, grid: Table) -> tuple[Floats, Floats, Floats]:
-    """Return knots u (m,) and the tails P(latency > x) alone and beside a job, each (m, g).
+    """Return knots u (m,) and the tails P(latency > x) alone and with a job, each (m, g).
 
-    Alone, the pointwise median over a rate's repetitions (the generator stalled in two of them, says the README);
-    beside a job, the mean over types, sizes and repetitions, each row counting the same, because there a slow host
-    minute is part of what was measured. Above the measured rates the 140k tail is stretched (`NEAR_SATURATION`). A
-    running maximum along u, and of beside over alone, takes out what noise there is in the order of near rates.
+    Alone: the pointwise median over a rate's repetitions (the generator stalled in two of them, by the README). With a
+    job: the mean over types, sizes and repetitions, with equal weights, since there a slow minute of the host is part
+    of the measurement. Above the measured rates the 140k tail is stretched (`NEAR_SATURATION`). A running maximum along
+    u, and of "with a job" over "alone", removes noise in the order of near rates.
     """
     tails = _row_tails(directory, grid)
     rates = grid.numbers["rps_target"]
@@ -118,8 +118,8 @@ def lone_run_times(grid: Table) -> dict[str, tuple[float, float]]:
 def antagonist_contention(directory: Path) -> dict[str, float]:
     """Return k of each antagonist: how much it raises the service time of a request, >= 0.
 
-    k = R / R' - 1 where R is the rate at which the median p95 passes the knee alone and R' beside the antagonist.
-    Those that take the core pass it at every rate; for them R and R' are the highest rates achieved.
+    k = R / R' - 1. R is the rate where the median p95 passes the knee alone, R' the same with the antagonist. Those
+    that take the core pass it at every rate; for them R and R' are the highest rates achieved.
     """
     table = colocation.read_antagonists(directory)
     names = np.asarray(table.texts["interference"], dtype=object)
@@ -144,8 +144,8 @@ def antagonist_contention(directory: Path) -> dict[str, float]:
 def neighbour_growth(directory: Path) -> float:
     """Return by how much a machine full of batch neighbours stretches a job that has a core of its own, >= 0.
 
-    The mean over the PARSEC programs of run time beside the antagonists that leave the core alone, over run time
-    alone (one thread, simlarge), less 1, times `NEIGHBOUR_SHARE`.
+    The mean over the PARSEC programs of run time with the antagonists that spare the core, over run time alone (one
+    thread, simlarge), less 1, times `NEIGHBOUR_SHARE`.
     """
     table = colocation.read_runtimes(directory)
     texts, seconds = table.texts, table.numbers["real_s"]

@@ -1,8 +1,8 @@
 """Interference by a closed formula: the stand-in where no measurements are given.
 
-Called through `interference.Interference`. Every constant is chosen, so that the curves have the shape of the
-measured memcached grid (p95 beside a job of 0.4, 1, 2, 3 and 8 ms at 25k, 45k, 70k, 100k and 140k requests/s;
-slowdown 1x to 5x) while job types differ more than they do there. Invariant: pure, monotone (see the protocol).
+Called through `interference.Interference`. Every constant is chosen, so that the curves have the shape of the measured
+memcached grid: with a job, p95 is 0.4, 1, 2, 3 and 8 ms at 25k, 45k, 70k, 100k and 140k requests/s; slowdown is 1x to
+5x. Job types differ more than they do there. Invariant: pure, monotone (see the protocol).
 
 For one online pod, with u its utilisation, P the pressure of batch pods and K the contention of the mix::
 
@@ -27,8 +27,8 @@ CONTENTION_WEIGHTS: Final[dict[str, float]] = {
     "grep": 0.01, "md5": 0.01, "sample": 0.03, "wordcount": 0.05,
     "select": 0.07, "aggregate": 0.10, "sort": 0.14, "join": 0.18,
 }  # fmt: skip
-"""Share by which one job of the type raises contention for caches and memory bandwidth; chosen: scans that stream
-through a small working set are mild, jobs that build hash tables or sort runs are not."""
+"""Share that one job of the type adds to contention for caches and memory bandwidth; chosen: scans of a small working
+set are mild, jobs that build hash tables or sort are not."""
 _WORST_WEIGHT: Final = max(CONTENTION_WEIGHTS.values())
 
 LONE_SECONDS: Final[dict[str, tuple[float, float]]] = {

@@ -1,4 +1,4 @@
-"""Interference fitted to measured tables: memcached beside batch jobs and antagonists, PARSEC run times.
+"""Interference fitted to measured tables: memcached with batch jobs and antagonists, PARSEC run times.
 
 Called through `interference.Interference`; `from_directory` reads the tables that a user's data directory holds
 under ``colocation/``. Invariant: monotone by construction (see each fit), deterministic, exact in JSON.
@@ -12,8 +12,8 @@ The latency of an online pod is a mixture (sizes and constants are argued in doc
     K = min(K_max, sum over types of k_type * count_type)    how contention for caches and memory slows a request
 
 ``alone`` and ``beside`` are the pooled measured histograms of the grid at its seven rates, linear in u between them.
-They are pooled over the eight job types because the type explains 0.3 % of the variance there. ``k_type`` comes
-from the antagonist table, whose machine is slower: both set-ups are compared at equal shares of their own saturation.
+They are pooled over the eight job types because the type explains 0.3 % of the variance there. ``k_type`` comes from
+the antagonist table of a slower machine: both set-ups are compared at equal shares of their own saturation.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class MeasuredInterference:
         return self._quantile(tails)
 
     def slowdown(self, types: Sequence[str], requests_per_second: Floats, cpu_pressure: Floats) -> Floats:
-        """Return (n,) factors >= 1: the measured one beside a service times that of batch neighbours.
+        """Return (n,) factors >= 1: the measured one with a service times that of batch neighbours.
 
         A type that was not measured takes the worst measured curve.
         """

@@ -43,8 +43,7 @@ def block_schedule(jobs: JobList, machines: int, *, trim: bool = False, spread: 
     Parameters
     ----------
     trim : a block lasts as long as its longest job, instead of the next power of two as printed. No job starts later
-        for it, so the guarantee stays.
-    spread : a step is dealt over all machines, as the module says.
+    because of it, so the guarantee stays. spread : a step is dealt over all machines, see the module.
     """
     require_machines(machines)
     if len(jobs) and int(jobs.sizes.max()) > SIZE_MAX:

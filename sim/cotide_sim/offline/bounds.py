@@ -1,7 +1,7 @@
 """What no schedule can beat, and what each algorithm promises (Naghshnejad 2019, Theorems 2 to 4).
 
 Called by the tests and the experiment, on the instance alone. Invariant: `optimum_floor` is at most the optimum, which
-is NP-hard to find; each promise is what the proof of its theorem gives for the instance, and at most the theorem's
+is NP-hard to find. Each promise follows from the proof of its theorem for the instance, and is at most the theorem's
 factor times the optimum.
 """
 
@@ -45,7 +45,7 @@ def optimum_floor(jobs: JobList, machines: int) -> float:
 
 
 def alive_area(jobs: JobList, machines: int, *, above: bool = False) -> float:
-    """Return the least total completion when each moment may choose anew which jobs are completed by then.
+    """Return the least total completion where each moment may choose its completed jobs again.
 
     By t, jobs of sizes up to t can be completed, of no more volume than all machines have by t (section 3.3.4). The
     number still alive never rises; its sum over time bounds the objective from below. It is summed over periods of
@@ -71,8 +71,8 @@ def _completed(volumes: Integers, speed: int, by: int) -> int:
 def volume_floor(jobs: JobList, machines: int) -> float:
     """Return a lower bound of the optimum from volumes and sizes together.
 
-    A job's mean busy date is its completion less half its size, and the busy dates of all jobs add up to least when one
-    machine of all capacity runs them by volume, smallest first (Goemans' bound; unit weights).
+    A job's mean busy date is its completion less half its size. The sum over all jobs is least when one machine of all
+    capacity runs them by volume, smallest first (Goemans' bound; unit weights).
     """
     volumes = np.sort(jobs.volumes).astype(np.float64) / (jobs.capacity * machines)
     return float((np.cumsum(volumes) - volumes / 2).sum()) + float(jobs.sizes.sum()) / 2

@@ -4,7 +4,7 @@ Called through `algorithms` and by the experiment. Jobs of more than half a mach
 at a time, shortest first, on M1 machines; all others by SVF-EF on the remaining ones. A 5 + O(1/M) approximation
 (Theorem 3).
 
-As printed M1 = floor((M-2)/4) + 1 and M2 = floor(3(M-2)/4) + 1, which add up to M only where M - 2 is a multiple of 4;
+As printed, M1 = floor((M-2)/4) + 1 and M2 = floor(3(M-2)/4) + 1. They add up to M only where M - 2 is a multiple of 4;
 otherwise one machine would stand idle. It goes to the low-demand jobs: both factors of the proof fall with M1 and M2.
 """
 

@@ -4,10 +4,10 @@ Called through `algorithms` and by the experiment. For L = 1, 2, 4, ... as many 
 are chosen and packed into 3 L slots; the packings follow each other, each without the jobs that came before. A 12
 approximation (Theorem 3).
 
-Departures from the print. Choosing is a knapsack in which all jobs profit alike, so the smallest volumes are an exact
-answer, and the paper's factor 1 + epsilon falls away. The paper packs into height 2 by Steinberg and cuts that into
-three strips of length L; packing by levels needs at most 2 (area) + (longest) <= 3 L as well (`strip_packing`), the
-bound of Lemma 5. A packing ends where its last job ends instead of being filled up to 3 L.
+Departures from the print. The choice is a knapsack with equal profits, so the smallest volumes are an exact answer, and
+the paper's factor 1 + epsilon is not needed. The paper packs into height 2 by Steinberg and cuts that into three strips
+of length L. Packing by levels needs at most 2 (area) + (longest) <= 3 L as well (`strip_packing`), the bound of Lemma
+5. A packing ends where its last job ends instead of being filled up to 3 L.
 """
 
 from __future__ import annotations

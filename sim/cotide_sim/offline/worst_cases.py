@@ -1,8 +1,8 @@
-"""Table 3.1: instances of one machine on which a priority order does badly (Naghshnejad 2019, section 3.3.1).
+"""Table 3.1: instances of one machine where a priority order does badly (Naghshnejad 2019, section 3.3.1).
 
 Called by the tests and the experiment. The printed sizes and demands are fractions; they are scaled to whole numbers
-here, which scales every completion time by the same factor. Each comes with the schedule that the paper sets against
-it, whose cost is the optimum's or more.
+here, which scales every completion time by the same factor. Each comes with the paper's schedule for comparison, with a
+cost at or above the optimum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WorstCase:
     order : the order that does badly.
     jobs : type A first.
     better : type B before type A.
-    least_ratio : what the order's cost over ``better``'s is bound to reach by the paper's own estimate.
+    least_ratio : least ratio of the order's cost to the cost of ``better``, by the paper's own estimate.
     """
 
     order: str
@@ -36,7 +36,7 @@ class WorstCase:
 
 
 def sjf_worst_case(count: int) -> WorstCase:
-    """Return sqrt(N) jobs of size 1 and demand 1/2 beside N - sqrt(N) of size 1 + 1/1000 and demand 1 / (2 N)."""
+    """Return sqrt(N) jobs of size 1 and demand 1/2, and N - sqrt(N) of size 1 + 1/1000 and demand 1 / (2 N)."""
     few = math.isqrt(count)
     sizes = np.repeat([1000, 1001], [few, count - few])
     demands = np.repeat([count, 1], [few, count - few])
@@ -47,14 +47,14 @@ def sjf_worst_case(count: int) -> WorstCase:
 
 
 def sdf_worst_case(count: int) -> WorstCase:
-    """Return a job of size N and demand 1 - 1/1000 beside N - 1 of size 1/N and demand 1; slots of 1/N."""
+    """Return a job of size N and demand 1 - 1/1000, and N - 1 of size 1/N and demand 1; slots of 1/N."""
     sizes = np.repeat([count * count, 1], [1, count - 1])
     demands = np.repeat([999, 1000], [1, count - 1])
     return _case("sdf", sizes, demands, 1000, _small_ones_first(count), (count - 1) / 2)
 
 
 def svf_worst_case(count: int) -> WorstCase:
-    """Return a job of size N and demand 1 / (2 N^2) beside N - 1 of size 1/N and demand 1; slots of 1/N."""
+    """Return a job of size N and demand 1 / (2 N^2), and N - 1 of size 1/N and demand 1; slots of 1/N."""
     sizes = np.repeat([count * count, 1], [1, count - 1])
     demands = np.repeat([1, 2 * count * count], [1, count - 1])
     return _case("svf", sizes, demands, 2 * count * count, _small_ones_first(count), (count - 1) / 2)

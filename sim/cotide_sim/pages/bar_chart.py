@@ -23,7 +23,7 @@ PLAIN: Final = "#56b4e9"
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: its name, its finite value, the figure that is written beside it, its colour."""
+    """One bar: its name, its finite value, its printed figure, its colour."""
 
     name: str
     value: float
@@ -36,8 +36,8 @@ def bar_chart(bars: Sequence[Bar], what: str, *, most: float = math.inf) -> str:
 
     Parameters
     ----------
-    what : what the bars are, in words, for readers who don't see them.
-    most : a longer bar is broken off there, with a gap before its end, lest it make all others invisible.
+    what : what the bars are, in words, for readers who can't see them. most : a longer bar is broken there, with a gap
+    before its end, so that the others stay visible.
     """
     shown = [min(most, max(-most, bar.value)) for bar in bars]
     low, high = min(0.0, *shown, 0.0), max(0.0, *shown, 0.0)

@@ -25,8 +25,8 @@ COLOURS: Final = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
     "#7f7f7f", "#8c564b", "#9467bd", "#17becf",
 )  # fmt: skip
-"""The palette of Okabe and Ito, which readers with any colour vision can tell apart, but for its black and its yellow,
-which are lost on a dark and on a white page; and four more behind it."""
+"""The palette of Okabe and Ito, distinct for readers with any colour vision, and four more colours. Its black and its
+yellow are left out: they vanish on a dark and on a white page."""
 
 
 @dataclass(frozen=True, slots=True)

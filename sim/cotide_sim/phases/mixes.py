@@ -67,7 +67,7 @@ GRIDMIX: Final = (
     Benchmark("monster-query-3", 16, 8, 14, 6, 16, 6, 16),
 )
 MIXES: Final = {"puma": PUMA, "gridmix": GRIDMIX}
-"""All figures are chosen; seconds of a task with what it needs."""
+"""All figures are chosen: seconds of a task with its full need."""
 
 
 def profiles(benchmark: Benchmark, generator: np.random.Generator) -> tuple[Profile, Profile]:

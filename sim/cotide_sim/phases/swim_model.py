@@ -1,7 +1,7 @@
 """Facebook's jobs as tasks of phases: from the bytes that SWIM's logs give to chains of phases.
 
-Called by the phases experiment. The logs say what a job read, shuffled and wrote, and nothing of its tasks. The model,
-all of it chosen:
+Called by the phases experiment. The logs have what a job read, shuffled and wrote, without its tasks. The model, all of
+it chosen:
 
     maps      one for each block of 128 MB that is read or left by the maps, whichever is more (the usual block then);
               jobs that generate data read nearly nothing

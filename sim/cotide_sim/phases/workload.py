@@ -26,7 +26,7 @@ class Stage:
     true : what a task really needs, and for how long.
     tasks : how many.
     reduces : whether they are reduces (they take reduce slots).
-    stated : what the scheduler is told; the truth by default.
+    stated : what the scheduler sees; the truth by default.
     """
 
     job: int

@@ -52,7 +52,7 @@ def run(
     Parameters
     ----------
     size : the most cpu that a task holds, as a share of its largest need (`rules.groups_of`).
-    growing_milliseconds : from when a task that paused has what it needs until it goes on: live a kubelet's resize.
+    growing_milliseconds : from the grant to a paused task until it goes on: in a live cluster, a kubelet's resize.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def needed(workload: Workload) -> tuple[Floats, Floats]:
 def slowed_share(submitted: Integers, finished: Integers, share_seconds: Floats, length: Floats) -> float:
     """Return the share of jobs that took over a tenth longer than alone on a fair share of the cluster.
 
-    A job's fair share is 1 over the mean number of jobs that were there while it was; on that it takes its largest
+    A job's fair share is 1 over the mean number of jobs during its life. On that share it takes its largest
     resource-time over the share, and never less than its longest chain (finish-time fairness, Mahajan et al. 2020).
 
     Parameters

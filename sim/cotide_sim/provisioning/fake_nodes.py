@@ -17,12 +17,12 @@ from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction
 
 @dataclass(frozen=True, slots=True)
 class Mishaps:
-    """Chances of what goes wrong.
+    """Probabilities of faults.
 
     Attributes
     ----------
     fails, late, silent, twice, vanishes : that a boot fails; takes ten times as long; that an answer, or half as often
-        the instruction, gets lost; that it is answered twice; that a node vanishes in a step.
+    the instruction, gets lost; that an answer comes twice; that a node vanishes in a step.
     boot_seconds : of a boot that goes well.
     """
 

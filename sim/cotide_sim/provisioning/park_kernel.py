@@ -1,8 +1,9 @@
 """The park's events between two decisions: tasks arrive, start, end; machines come up and go down.
 
 Called by `park.MachinePark.run_until`. One loop over the next arrival and a heap of ends and boots, in milliseconds.
-Invariants: no machine ever holds more than its capacity, and no device, such as a GPU, more than itself; a task runs on
-one machine and the same devices of it, from its start to its end; a task that fits starts, whoever waits for more room.
+Invariants: no machine ever holds more than its capacity, and no device, such as a GPU, more than itself. A task runs on
+one machine and the same devices of it, from its start to its end. A task that fits starts, even while others wait for
+more room.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Integers = NDArray[np.int64]
 
 OFF, BOOTING, UP, DRAINING = 0, 1, 2, 3
 FIRST_FIT, ROUND_ROBIN, POWER_AND_FRAGMENTS = 0, 1, 2
-"""Rules by which a task finds its machine: types in a fixed order; types in turn by weight; the machine whose power
-and fragmentation rise least."""
+"""Rules that choose a task's machine: types in a fixed order; types in turn by weight; the machine with the least rise
+of power and fragmentation."""
 SLACK = 1e-9
 MOST_TRIED = 32
 """Waiting tasks of a class that are tried when room appears (chosen)."""
@@ -129,7 +130,7 @@ def open_devices(free: Floats, devices: Floats) -> int:
 
 @compiled
 def fits(machines: Machines, machine: int, need: Floats, devices: Floats) -> bool:
-    """Whether a machine is up and has room for a task, whose devices are whole or shares of one each."""
+    """Whether a machine is up and has room for a task with whole devices or shares of one."""
     if machines.state[machine] != UP:
         return False
     for resource in range(len(need)):
@@ -161,7 +162,7 @@ def fragments(free: Floats, rule: Rule) -> float:
 
 @compiled
 def by_power_and_fragments(machines: Machines, need: Floats, devices: Floats, rule: Rule) -> int:
-    """Return the machine whose power and fragmentation rise least, or -1."""
+    """Return the machine with the least rise of power and fragmentation, or -1."""
     best, found = 0.0, -1
     after = np.empty(len(need))
     for machine in range(len(machines.kind)):

@@ -1,7 +1,7 @@
 """Runs one cell: draws or generates its log, replays it, checks the schedule and takes its figures.
 
-Called by `execution` in this process, in worker processes and on Dask workers. Invariant: never raises for what is
-wrong with one cell, its reason becomes the outcome; the outcome depends on the arguments alone, whoever runs it.
+Called by `execution` in this process, in worker processes and on Dask workers. Invariants: a fault of one cell becomes
+its outcome and raises nothing; the outcome depends on the arguments alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run_cell(
 
     Parameters
     ----------
-    policy : the cell's policy where it is from a file; loaded anew for each cell, so that none sees what another left.
+    policy : the cell's policy where it is from a file; loaded again for each cell, so that cells share no state.
     columns : the log's jobs when they travel apart from their source (shared memory, scattered on a cluster).
     interruptible : replay in a second thread, so that this one hears signals; for a run in the main process.
     """

@@ -29,8 +29,8 @@ class Cell:
     trace : the name in tables: a file's own name, or the words of a generator.
     trace_sha256 : of the file as it stands, or of a sample of what the generator makes.
     settings : in words, how rows became jobs and how weeks are drawn.
-    runtime : what the policy believes of run times, a name of `replay.runner.RUNTIMES`.
-    policy : a name of `replay.policies.POLICIES`, or of a policy from a file.
+    runtime : the policy's source of run times, a name of `runner.RUNTIMES`. policy : a name of `policies.POLICIES`, or
+    of a policy from a file.
     seed : None for a log as it is; else of the drawn weeks, or of the generator.
     policy_sha256 : of the policy's file; None for one of ours.
     """

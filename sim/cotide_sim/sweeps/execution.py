@@ -44,7 +44,7 @@ class Workers:
     policies: Mapping[str, PolicySource] = field(default_factory=dict)
 
     def run(self, tasks: Sequence[Task]) -> Generator[Outcome]:
-        """Yield the outcome of each task, in the order in which they finish.
+        """Yield the outcome of each task, in order of completion.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class Workers:
 
 
 def dask_workers(address: str) -> Workers:
-    """Connect to a Dask scheduler whose workers have this version of Cotide.
+    """Connect to a Dask scheduler with workers of this version of Cotide.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def dask_workers(address: str) -> Workers:
         raise InputError(
             "needs dask.distributed, which is not installed; install it or leave the option out", field="--dask"
         ) from error
-    # Their logs hold tracebacks of what we say in one line; tornado's, of answers that a stopped sweep awaits no more.
+    # Their logs hold tracebacks where one line of ours is enough; tornado's, of answers after a stopped sweep.
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     if not ADDRESS.fullmatch(address):
@@ -95,10 +95,10 @@ def dask_workers(address: str) -> Workers:
             f"{address!r} is no address of a scheduler; write for example tcp://10.0.0.1:8786", field="--dask"
         )
     try:
-        # First the handshake alone: a client of what speaks something else takes 20 s to end, with a traceback.
+        # First the handshake alone: a client of another protocol takes 20 s to end, with a traceback.
         asyncio.run(_shake_hands(address))
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except Exception as error:  # of what is no scheduler, bytes are read as lengths: MemoryError, ValueError and others
+    except Exception as error:  # the bytes of another peer are read as lengths: MemoryError, ValueError and others
         raise ClusterError(f"no Dask scheduler answers at {address}") from error
     try:
         _check_workers(client, address)

@@ -49,7 +49,7 @@ class Journal(Generic[OutcomeT]):
 
     Parameters
     ----------
-    kind : what the head of the file must say.
+    kind : the required kind in the head of the file.
     read : makes an outcome of its record.
 
     Attributes

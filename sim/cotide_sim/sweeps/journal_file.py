@@ -1,9 +1,9 @@
 """Records written one by one, each on the disk before the next is counted: the durable state of sweeps and of the lab.
 
 Called by `journal` and by the lab's. Lines of ``<crc32 in hex> <JSON>``: a head with kind, schema and version, then one
-record each. Invariant: a record that was read back has survived whatever ended the process; a line that was being
-written when it ended is noticed by its checksum or its missing line feed and cut off. One process at a time holds a
-journal (an advisory lock, gone with its process).
+record each. Invariants: a record that was read back has survived every end of the process. A line that was cut off by
+such an end shows by its checksum or its missing line feed, and is removed. One process at a time holds a journal (an
+advisory lock, gone with its process).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class JournalFile:
 
     Parameters
     ----------
-    kind : ``sweep`` or ``lab``, what the head must say.
+    kind : ``sweep`` or ``lab``, as required in the head.
 
     Attributes
     ----------

@@ -15,11 +15,11 @@ from cotide_sim.sweeps.journal_file import JournalFile
 
 
 class KeptFigures(MutableMapping[tuple[Any, ...], dict[str, Any]]):
-    """Figures by the names of what they are of.
+    """Figures by their keys.
 
     Parameters
     ----------
-    kind : the experiment, what the head of the file must say.
+    kind : the experiment, as required in the head of the file.
     names : of a key's parts, in the records.
     of : what all runs have in common; a run under other circumstances is another run.
 

@@ -30,7 +30,7 @@ from cotide_sim.workloads.generated_log import OVERESTIMATE_MAX, USERS, Generato
 DEFAULT_SEED: Final = 0
 """The seed of a generator when none is named."""
 MAX_SEEDS: Final = 100_000
-"""More draws than any interval needs; chosen, a slip of the pen is told and not tried."""
+"""More draws than any interval needs; chosen, so that a typing error is reported at once."""
 
 
 def parse_seeds(text: str) -> tuple[int | None, ...]:
@@ -87,7 +87,7 @@ def log_source(
 
 
 def synthetic_source(kind: Generator, count: int, load: float) -> SyntheticSource:
-    """Describe a generator; its checksum is of what it makes of seed 0, so that a changed generator is another one."""
+    """Describe a generator; its checksum covers its output for seed 0, so that a changed generator is another one."""
     name = f"{kind}-{count}-load-{load:g}"
     jobs = generated_log(name, kind, count, load, DEFAULT_SEED)
     digest = hashlib.sha256(np.stack([jobs.submit, jobs.run, jobs.demand, jobs.request, jobs.user]).tobytes())
@@ -102,7 +102,7 @@ def tasks_of(
     runtimes: Sequence[Runtime],
     seeds: Sequence[int | None] | None,
 ) -> list[Task]:
-    """Return every cell with what it runs on.
+    """Return every cell with its log.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
 """Runs calls in parallel through joblib, on processes of this machine or on a Dask cluster, answers as they come.
 
-Called by `execution` and by the lab. Invariant: exactly one answer for every call, whatever happens to a worker: when
-one dies, the calls that were with workers at the time are run one by one, and the one that kills its worker again is
-the one that failed.
+Called by `execution` and by the lab. Invariant: exactly one answer for every call, whatever happens to a worker. When
+one dies, the calls of all workers at that time run one by one; the call that kills its worker again has failed.
 """
 
 from __future__ import annotations
@@ -34,11 +33,10 @@ class Call(Generic[Answer]):
 
     Attributes
     ----------
-    key : that its answer is known by; no two calls share one.
-    function : of a module, so that a worker can find it.
-    arguments : travel to the worker; large arrays stand alone, which loky puts into shared memory.
-    here : does the same in this process, where the only worker is.
-    died : what stands for the answer, given the reason in words, when the worker died of it.
+    key : identifies the answer; no two calls share one. function : of a module, so that a worker can find it. arguments
+    : travel to the worker; large arrays stand alone, which loky puts into shared memory. here : does the same in this
+    process, where the only worker is. died : makes the answer from the reason in words, when the worker died of the
+    call.
     """
 
     key: str
@@ -56,7 +54,7 @@ class Pool:
     client: Any = None
 
     def run(self, calls: Sequence[Call[Answer]]) -> Generator[Answer]:
-        """Yield the answer of each call, in the order in which they finish.
+        """Yield the answer of each call, in order of completion.
 
         Raises
         ------
@@ -69,7 +67,7 @@ class Pool:
                 for key, answer in self._answers(list(waiting.values())):
                     del waiting[key]
                     yield answer
-            except Exception as error:  # noqa: BLE001  raised again unless a worker died, of which loky and Dask differ
+            except Exception as error:  # noqa: BLE001 raised again unless a worker died, where loky and Dask differ
                 self._check_death(error)
                 for call in list(waiting.values())[: 2 * self.count]:
                     del waiting[call.key]
@@ -130,8 +128,8 @@ class Pool:
 def _end_of_manager_unsaid() -> Iterator[None]:
     """Keep a traceback of loky to ourselves, which comes where calls are given up.
 
-    Its thread that manages workers fails with a KeyError, where it had not yet taken over all calls when it is told to
-    kill the workers, which it does first (loky 3.5, `add_call_item_to_queue`).
+    Its manager thread first kills the workers on request. It fails with a KeyError where it had not yet taken over all
+    calls (loky 3.5, `add_call_item_to_queue`).
     """
     before = threading.excepthook
 

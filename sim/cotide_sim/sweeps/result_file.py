@@ -1,8 +1,8 @@
 """The results of a sweep as a table on disk: CSV, or Parquet when pyarrow is installed, by the ending of the name.
 
-Called by `sweep` when all cells are finished. Last step of the flow. Invariant: rows are ordered by what they are, not
-by when they were run, and no column depends on the machine or its load: the same sweep gives the same CSV bytes; the
-file appears whole or not at all.
+Called by `sweep` when all cells are finished. Last step of the flow. Invariants: the contents of rows decide their
+order, and no column depends on the machine or its load, so that the same sweep gives the same CSV bytes. The file
+appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def check_ending(path: Path) -> None:
 
 
 def write_results(path: Path, outcomes: Iterable[Outcome]) -> None:
-    """Write the table in place of what was there.
+    """Write the table in place of an earlier one.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM during a sweep: one exception at a moment where nothing is half done.
 
-Called by `sweep` and `pool`. Invariant: while `StopSignals.held` or `held_while_starting` is open no signal interrupts;
-the first signal is told once by `Stopped`, and from then on signals do what they did before, so that a second one
+Called by `sweep` and `pool`. Invariants: while `StopSignals.held` or `held_while_starting` is open, no signal
+interrupts. `Stopped` reports the first signal once. From then on signals have their former effect, so that a second one
 always ends the process.
 """
 
@@ -23,7 +23,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 def held_while_starting() -> Iterator[None]:
     """Keep signals back while worker processes start; one that came is heard at the end, by whoever hears it now.
 
-    An exception in the middle would leave workers that nobody ends. The processes inherit that Ctrl-C does not reach
+    An exception in the middle would leave workers that never end. The processes inherit that Ctrl-C does not reach
     them: a terminal sends it to them, too, and one that still imports its modules would die of it with a traceback.
     Does nothing outside the main thread, which alone hears signals.
     """

@@ -36,7 +36,7 @@ class SweepReport:
 
 
 def journal_path(output: Path) -> Path:
-    """Return where the journal of a result file is: beside it."""
+    """Return the path of a result file's journal, in the same folder."""
     return output.with_name(output.name + ".journal")
 
 

@@ -1,7 +1,7 @@
 """A log made of weeks of another, drawn with replacement: what else the users of this machine might have sent.
 
-Called by `cell_run` in a worker. Pure. Invariant: the same jobs, count and seed give the same log; a job keeps its
-hour of the week, so that night and weekend stay where they were; a week is copied whole, since its jobs compete.
+Called by `cell_run` in a worker. Pure. Invariants: the same jobs, count and seed give the same log. A job keeps its
+hour of the week, so that night and weekend stay in place. A week is copied whole, since its jobs compete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def whole_weeks(jobs: BatchJobs) -> int:
 
 
 def resampled(jobs: BatchJobs, seed: int, weeks: int | None = None) -> BatchJobs:
-    """Return a log of drawn weeks, its jobs numbered anew from 1.
+    """Return a log of drawn weeks, with job numbers from 1.
 
     Parameters
     ----------

@@ -15,15 +15,15 @@ from cotide_sim.trace_replay.runner import Schedule
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 PLANS: Final = ("plan", "least-work", "drawn")
-"""Kernels that plan all anew in each round, and promise nothing."""
+"""Kernels that plan all jobs again in each round, and promise nothing."""
 
 
 def faults_of(jobs: BatchJobs, schedule: Schedule) -> list[str]:
     """Return what is impossible or broken about a schedule, a sentence each with the first job concerned.
 
-    Checked: every job started, none before its submission; never more processors in use than there are (a job that
-    ends at a moment frees them for those that start at it); a promised start kept, as far as it can be: under
-    policies in order of submission, while no job outlives its forecast; nobody overtakes where nobody may.
+    Checked: every job starts, and none before its submission. No moment uses more processors than there are; a job that
+    ends frees its own for the jobs that start at that moment. A promised start holds under policies in order of
+    submission, while no job exceeds its forecast. No job overtakes where the policy forbids it.
     """
     faults = []
     start = schedule.start

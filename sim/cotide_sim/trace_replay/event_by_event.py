@@ -1,12 +1,12 @@
-"""EASY with what simulators disagree on as options: what is decided on at once, and when processors are free.
+"""EASY with options where simulators disagree: which events one decision covers, and when processors are free.
 
 Called by the experiment `easy_variants`, not by live policies or `cotide simulate`, which use the kernel. Arrays in,
 start times out. Invariant: with `ONCE_A_MOMENT` the schedule is the kernel's, job by job (a test holds it to that).
 
-pyss, whose published figures others compare with, decides after every single event, submissions before ends, and keeps
-a timetable of processors by *planned* end. A job killed at its request ends when its plan does; so at that second its
-processors count as free in every decision, whether or not its end was handled yet, while those of a job that ended
-early wait for their turn. Ends of one second are handled in the order in which the jobs were started.
+Others compare with the published figures of pyss. It decides after every single event, submissions before ends, and
+keeps a timetable of processors by *planned* end. A job killed at its request ends when its plan does. At that second
+its processors count as free in every decision, even before its end is handled. Those of a job that ended early wait for
+their turn. Ends of one second are handled in the order of the jobs' starts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def replay_events(jobs: BatchJobs, rules: EventRules, forecast: Integers | None 
     Raises
     ------
     InputError
-        When a job runs longer than forecast: none of these rules says what happens then.
+        When a job runs longer than forecast: none of these rules covers that case.
     """
     planned = jobs.request if forecast is None else forecast
     late = jobs.run > planned
@@ -88,7 +88,7 @@ class _Kept(NamedTuple):
     turn_job : the job that was started as the n-th.
     plan_time, plan_job : planned ends in order, of jobs whose processors don't count as free; ``counts[HELD]`` of them.
     queue : waiting jobs in order of submission; ``counts[QUEUED]`` of them.
-    tried : their indices in the order in which they are looked at.
+    tried : their indices, in the order of the search.
     gone : whether the job at an index of the queue was started in this round.
     counts : (8,) see the constants.
     """

@@ -22,7 +22,7 @@ from cotide_sim.traces.jobs.machines import DEVICE, RESOURCES, Machines
 from cotide_sim.traces.jobs.swf import Field
 
 ROWS_AT_ONCE: Final = 4096
-"""Jobs whose room is looked at together; chosen, bounds the memory."""
+"""Jobs in one batch of the search for room; chosen, bounds the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def machine_jobs_of(
     skip: bool = False,
     rows: npt.NDArray[np.intp] | None = None,
 ) -> MachineJobs:
-    """Return the cleaned jobs of a trace with what they ask for.
+    """Return the cleaned jobs of a trace with their requests.
 
     Parameters
     ----------

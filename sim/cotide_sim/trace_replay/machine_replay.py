@@ -4,17 +4,17 @@ Called by the trace replay. The same policies and the same rounds as on one pool
 here each piece of a job needs all its resources on one machine (`gangs`). Rounds take place at each moment at which a
 job is submitted, ends or outlives its forecast: first ends, then submissions, then decisions.
 
-- ``IN_ORDER``: the first of the queue starts as soon as it fits; nobody overtakes.
+- ``IN_ORDER``: the first of the queue starts as soon as it fits; no job overtakes.
 - ``EASY``: the first that does not fit has its machines reserved at the earliest start; any other job that fits now,
   and leaves those machines alone at that time, may start.
 - ``CONSERVATIVE``: machines are reserved for every job at its submission; after an early end the waiting move
-  forward, in order of submission, each to the earliest start now open to it. When a job outlives its forecast all
-  reservations are made anew.
+  forward, in order of submission, each to the earliest start now open to it. When a job exceeds its forecast, all
+  reservations are made again.
 - ``SLACK``: the same reservations, kept within a promise that lies some slack behind, so that others may be brought
   forward (`gang_slack`).
-- ``PLAN``: all waiting jobs are planned anew in each round, in order; those planned for now start.
+- ``PLAN``: each round plans all waiting jobs again, in order; those planned for now start.
 - ``LEAST_WORK``, ``DRAWN``: the same on machines that each job was given once (`given_plan`).
-- ``PLATFORM``: the predictable on a share, the rest beside them (`gang_platform`).
+- ``PLATFORM``: predictable jobs on a share, the others on the rest (`gang_platform`).
 
 Invariants: no machine is ever overfilled in any resource; on one machine with one resource the schedules are those
 of the pool's kernels.

@@ -106,7 +106,7 @@ def run_on_machines(
 def _run(given: MachineJobs, policy: ReplayPolicy, runtime: Runtime, seed: int, progress: Integers) -> Placement:
     jobs = given.jobs
     if policy.kernel in PLATFORMS and runtime != "clairvoyant":
-        runtime = "learned"  # it rests on forecasts of estimated accuracy, whatever the others are told to believe
+        runtime = "learned"  # it needs forecasts with an estimated accuracy, whatever forecasts the other policies use
     numbers, user = np.unique(jobs.user, return_inverse=True)
     user = np.where(jobs.user < 0, -1, user).astype(np.int64)
     forecast = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
@@ -140,8 +140,8 @@ def _run(given: MachineJobs, policy: ReplayPolicy, runtime: Runtime, seed: int, 
 def machine_faults_of(given: MachineJobs, placement: Placement) -> list[str]:
     """Return what is impossible or broken about a schedule on machines, a sentence each with the first job concerned.
 
-    Checked besides `check.faults_of`: all pieces of a job are placed, on machines that it may use, each with its
-    devices; no machine holds more of any resource at any time than it has, and no device more than one.
+    Checks beyond `check.faults_of`: all pieces of a job are placed, on machines that it may use, each with its devices.
+    No machine ever holds more of any resource than it has, and no device holds more than one.
     """
     faults = faults_of(given.jobs, placement.schedule)
     job = np.repeat(np.arange(len(given)), placement.used)

@@ -20,13 +20,13 @@ from cotide_core.planning.high_demand_partition import machine_shares
 from cotide_sim.trace_replay.machine_jobs import MachineJobs, fit_empty
 
 LEAST_MACHINES: Final = 2
-"""HYBRID is about two machines or more; one is everybody's."""
+"""HYBRID needs two machines or more; a single one serves all jobs."""
 MOST_KINDS: Final = 31
-"""Kinds of machines, each of which becomes two of the 62 that a job's number has bits for."""
+"""Kinds of machines. Each becomes two of the 62 kinds that the bits of a job's number can hold."""
 
 
 def asked_apart(given: MachineJobs) -> tuple[Integers, Integers, Integers]:
-    """Return (n,) by what, times its forecast, each job is ordered, (n,) the kinds it may use and (N,) the new kinds.
+    """Return (n,) the factor of each job's forecast in its order key, (n,) the kinds it may use and (N,) the new kinds.
 
     Jobs of much demand are ordered by their forecast alone. The two parts share no machine, so it does not matter how
     their jobs stand to each other.

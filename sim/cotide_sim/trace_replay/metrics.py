@@ -117,7 +117,7 @@ def _area(begin: Integers, demand: Integers, times: Integers) -> Floats:
 
 
 def _ratio(above: Floats, below: Floats, *, seed: int) -> Figure:
-    """Return sum(above) / sum(below), with its interval when the weeks are drawn anew."""
+    """Return sum(above) / sum(below), with its interval over resampled weeks."""
     value = float(above.sum() / below.sum())
     weeks = len(below)
     if not WEEKS_MIN <= weeks <= WEEKS_MAX:

@@ -1,6 +1,7 @@
 """Columns of whole numbers as short text: differences or values in seven bits a byte, then base64.
 
-Called by `schedule_view`, whose script reads them back, and by tests. Pure. Invariant: ``unpacked(packed(x)) == x``.
+Called by `schedule_view` and by tests; the script of `schedule_view` reads them back. Pure. Invariant:
+``unpacked(packed(x)) == x``.
 
 A number takes as many bytes as it has groups of seven bits, lowest first, the high bit saying that more follow
 (LEB128). Negative numbers are folded: 0, -1, 1, -2 become 0, 1, 2, 3.

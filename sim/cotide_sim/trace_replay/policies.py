@@ -2,8 +2,8 @@
 
 Called by `runner` and by the command line; names, aliases and summaries are the catalogue's.
 
-A policy's queue order says who is first; its backfill order says who of the others is tried first. Area and volume are
-the same thing on one resource: processors x forecast run time.
+A policy's queue order decides which job is first; its backfill order decides which of the others is tried first. Area
+and volume are the same thing on one resource: processors x forecast run time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Kernel = Literal[
 """The last three are for many machines: plans on those with the least work, on drawn ones, and with machines apart for
 jobs of much demand."""
 Owners = Literal["user", "group"]
-"""Who stands for a namespace where shares are kept."""
+"""The owner that replaces a namespace where shares are kept."""
 PLATFORMS: Final[tuple[Kernel, ...]] = ("platform", "printed-platform")
-"""Kernels that tell the predictable from others, and so always learn."""
+"""Kernels that distinguish predictable jobs from others, and so always learn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class ReplayPolicy:
         by the queue kernel only.
     platform : settings of ``hybrid``; None for the engine's.
     shuffled : jobs are planned in a drawn order; on many machines.
-    owners, half_life_seconds : under ``fair``, whose shares are kept, and after how long what they used counts half.
+    owners, half_life_seconds : under ``fair``, the owners that have shares, and the time after which their use counts
+    half.
     """
 
     name: str

@@ -17,7 +17,7 @@ from cotide_core.kernels.compiled import compiled
 
 _TOO_FEW: Final = -2
 _PIECES_FIRST: Final = 2
-"""Pieces a job for which there is room at first; doubled when they run out."""
+"""Room for pieces of a job at first; doubled when it runs out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def write_report(
     ----------
     described : where the jobs come from and what was filtered, in one line.
     figures : by policy, then by name.
-    made : what the foot of the page says.
+    made : the text at the foot of the page.
     summaries : what each policy does, in words; None for the policies that are known by name.
 
     Raises
@@ -161,7 +161,7 @@ def _against_baseline(figures: Mapping[str, Mapping[str, Figure]]) -> str:
 
 
 def _change(share: float) -> str:
-    """Return a change in per cent; a small one with a decimal, since "-0%" says nothing."""
+    """Return a change in per cent; a small one with a decimal, since "-0%" has no meaning."""
     return f"{share:+.1%}" if 0.0 < abs(share) < 0.01 else f"{share:+,.0%}" if share else "0%"
 
 

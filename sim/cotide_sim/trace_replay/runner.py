@@ -1,9 +1,9 @@
 """One log under one policy: calls the kernel and returns the schedule.
 
-Called by `cotide simulate` and the benchmarks. Middle of the flow: jobs to start times. Where forecasts or their
-reliability are boosted trees' the kernel pauses every 24 simulated hours (or as told) and goes on with new trees, grown
-from what has ended in this very schedule; where they are made job by job outside the kernel (`sequential_feed`) it
-pauses before every moment at which jobs are submitted. Invariant: the same jobs, policy, forecasts and seed give the
+Called by `cotide simulate` and the benchmarks. Middle of the flow: jobs to start times. Where boosted trees make
+forecasts or their reliability, the kernel pauses every 24 simulated hours (or as configured). It goes on with new
+trees, grown from the jobs that have ended in this schedule. Where forecasts are made job by job outside the kernel
+(`sequential_feed`), it pauses before every submission. Invariant: the same jobs, policy, forecasts and seed give the
 same schedule, bit for bit; a schedule is only returned whole.
 """
 
@@ -49,19 +49,19 @@ from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 Runtime = Literal["request", "clairvoyant", "last-two", "learned", "trees"] | Sequential
 RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two", "learned", "trees", *SEQUENTIAL)
-"""What the policy believes of a run time: the user's request, the truth, the mean of the user's last two finished,
-what is most accurate by the user's habits (`cotide_predictors.run_time.kernels.run_habits`) or by boosted trees
-(`tree_forecasts`), or what a forecaster of `cotide_predictors.run_time.sequential` says."""
+"""The forecast of a run time: the user's request, the truth, or the mean of the user's last two finished jobs. Or the
+most accurate by the user's habits (`cotide_predictors.run_time.kernels.run_habits`), by boosted trees
+(`tree_forecasts`), or by a forecaster of `cotide_predictors.run_time.sequential`."""
 T = TypeVar("T")
 Reliability = Literal["mixture", "trees", "nobody", "everybody"]
 RELIABILITIES: Final[tuple[Reliability, ...]] = ("mixture", "trees", "nobody", "everybody")
 """Where the platforms have the estimated accuracy of a forecast from: the forecast's own distribution, or boosted
-trees. With the last two all jobs count alike, which tells what the distinction is worth."""
+trees. With the last two all jobs count alike, which shows the worth of the distinction."""
 THRESHOLDS: Final[dict[Reliability, float]] = {"nobody": math.inf, "everybody": -math.inf}
-"""Accuracy from which a job is predictable, where it is not `PREDICTABLE`."""
+"""Least accuracy of a predictable job, where it is not `PREDICTABLE`."""
 
 _POLL_SECONDS: Final = 0.1
-"""How often a watched replay tells of its progress; chosen."""
+"""How often a watched replay reports its progress; chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class Schedule:
     promise : the first start that was promised, -1 where none was.
     rounds : rounds of decisions.
     wall_seconds : what the replay took, without compilation.
-    reliability : what a platform tells the predictable by; None where nothing does.
+    reliability : the measure of predictable jobs on a platform; None where nothing does.
     rebuilds : times that trees were grown.
-    upper : (n,) seconds that few runs outlive, as forecast at submission; None where nothing says.
+    upper : (n,) seconds that few runs outlive, as forecast at submission; None where no source gives it.
     """
 
     policy: str
@@ -133,10 +133,10 @@ def run_policy(
     Parameters
     ----------
     runtime : where forecasts come from.
-    reliability : where ``hybrid`` has their estimated accuracy from; others don't ask for it.
+    reliability : the source of the estimated accuracy for ``hybrid``; other policies do not use it.
     seed : of what trees and the network draw.
-    one_by_one : decide after every single event instead of once a moment (queue policies only); for EASY just as pyss
-        has it, see `event_by_event`.
+    one_by_one : decide after every single event instead of once a moment (queue policies only); for EASY exactly as
+    pyss does, see `event_by_event`.
     forecasts : (n,) seconds, >= 1, to believe in place of ``runtime``; ``hybrid``, which makes its own, takes
         `GivenForecasts` alone.
     rebuild_seconds : simulated time between two rebuilds of trees, or refits of the network.
@@ -156,12 +156,11 @@ def run_policy(
 
 
 def run_watched(run: Callable[[], T], progress: Integers, watch: Callable[[int], None]) -> T:
-    """Return what a replay returns, and tell meanwhile how far it is.
+    """Return the result of a replay, and report its progress meanwhile.
 
     Parameters
     ----------
-    run : its kernel holds no interpreter lock, so a thread of its own leaves this one free to look and to be
-        interrupted.
+    run : its kernel holds no interpreter lock, so that this thread can report and can be interrupted.
     progress : the replay's, see `event_loop.replay`.
     watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
     """
@@ -197,7 +196,7 @@ class _Believed:
 
     @property
     def threshold(self) -> float:
-        """Return the accuracy from which a job is predictable."""
+        """Return the least accuracy of a predictable job."""
         return PREDICTABLE if self.reliability is None else THRESHOLDS.get(self.reliability, PREDICTABLE)
 
     @classmethod
@@ -208,7 +207,7 @@ class _Believed:
                 raise InputError(f"trees rate the forecasts of learned and trees, not {runtime}", field="--reliability")
             return cls(runtime, reliability if rates and reliability in THRESHOLDS else None, GIVEN, seed)
         if rates and runtime != "trees":
-            runtime = "learned"  # it rests on forecasts of estimated accuracy, whatever the others are told to believe
+            runtime = "learned"  # it needs forecasts with an estimated accuracy, whatever the other policies use
         by_trees = rates and reliability == "trees"
         modes = {
             "last-two": LAST_TWO,
@@ -292,7 +291,7 @@ def _run(
 
 
 def _fair_kernel_and_rule(policy: ReplayPolicy, jobs: BatchJobs) -> tuple[Callable[..., int], tuple[Any, ...]]:
-    """Return the kernel that keeps shares, and who owns the jobs.
+    """Return the kernel that keeps shares, and the owners of the jobs.
 
     Raises
     ------
@@ -314,7 +313,7 @@ def _kernel_and_rule(
     given: GivenForecasts,
     believed: _Believed,
 ) -> tuple[Callable[..., int], tuple[Any, ...]]:
-    """Return a policy's kernel and what it needs beside the jobs."""
+    """Return a policy's kernel and its other arguments."""
     if policy.kernel == "queue":
         return replay_queue, QueueRule(capacity, policy.order, policy.backfill)
     if policy.kernel == "conservative":

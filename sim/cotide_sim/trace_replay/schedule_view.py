@@ -1,10 +1,10 @@
 """The zoomable schedule of the report: jobs as boxes of time by processors, and the use of the machine beneath.
 
-Called by `report`. Last step of the flow: schedules to a part of a page. Invariant: the page needs no network; its
-numbers are those of the schedules, exactly; without a script the page says that it needs one.
+Called by `report`. Last step of the flow: schedules to a part of a page. Invariants: the page needs no network; its
+numbers are exactly those of the schedules; without scripts the page states that it needs them.
 
-The data goes into the page as packed columns (`packed_columns`), the drawing is done by ``schedule_view.js`` on a
-canvas: as boxes while few enough are in sight, else as what share of the machine was in use at each pixel's time.
+The data goes into the page as packed columns (`packed_columns`). ``schedule_view.js`` draws on a canvas: boxes while
+few are in sight, else the share of the machine in use at each pixel's time.
 """
 
 from __future__ import annotations

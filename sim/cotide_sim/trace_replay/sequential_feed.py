@@ -1,8 +1,8 @@
 """Forecasts of a replay that are made outside its kernel: at a pause before every moment at which jobs are submitted.
 
-Called by `runner` and `user_replay`. At each pause the forecaster is told, in order, of the jobs that ended since the
-last, and asked about those that come now; its answers are written to the arrays that the kernel reads. A platform
-relies on a job when the forecasts of its user have been accurate (`UserTrust`), one rule for every forecaster.
+Called by `runner` and `user_replay`. At each pause the forecaster receives, in order, the jobs that ended since the
+last pause, and forecasts those that come now. Its forecasts go to the arrays that the kernel reads. A platform relies
+on a job when the forecasts of its user have been accurate (`UserTrust`), one rule for every forecaster.
 
 Invariant: a forecast rests on jobs that ended before its moment in the schedule that is being made; neither a job that
 runs nor one that waits can move it.
@@ -38,11 +38,11 @@ class FeedColumns(NamedTuple):
 
 
 class SequentialFeed:
-    """A forecaster beside one replay.
+    """The forecaster of one replay.
 
     Parameters
     ----------
-    threshold : mean accuracy of a user's forecasts from which the next one is predictable.
+    threshold : least mean accuracy of a user's forecasts at which the next one is predictable.
     seed, rebuild_seconds : of `sequential_forecaster`.
     """
 
@@ -90,7 +90,7 @@ class SequentialFeed:
         return int(submit[last]) if last < len(submit) else NEVER
 
     def _emit(self, now: int) -> None:
-        """Tell of the jobs that ended before now, in order of their ends."""
+        """Pass on the jobs that ended before now, in order of their ends."""
         start = self._columns.start[self._under_way]
         end = start + self._jobs.run[self._under_way]
         over = (start >= 0) & (end < now)

@@ -1,8 +1,8 @@
-"""A policy that a user wrote in a file of their own: what it is shown, what it answers, and how its faults are told.
+"""A policy from a user's own file: its arguments, its answers, and the report of its faults.
 
 Called by `cotide simulate` and, through its sweeps, on worker processes and other machines: a `PolicySource` is what
-travels there. Invariant: a policy is never shown the run time of a job that has not ended;
-what goes wrong in the user's file is an `InputError` that names this file and its line.
+travels there. Invariants: a policy never sees the run time of a job that has not ended. A fault in the user's file is
+an `InputError` that names this file and its line.
 
 The protocol::
 
@@ -10,9 +10,9 @@ The protocol::
         '''Called once at each moment at which jobs were submitted, ended, or exceeded their forecast.'''
         return [0]      # indices in the queue of the jobs to start now, in this order
 
-or a class of which one object serves a whole replay, with a method ``choose`` and, if it likes, ``submitted(job)`` and
-``finished(job, run)``. `Queue`, `Machine` and `Job` say what is in the arguments. A job that is chosen must fit the
-free processors when its turn comes; everything else is the policy's affair.
+or a class with a method ``choose`` and optional methods ``submitted(job)`` and ``finished(job, run)``. One object of it
+serves a whole replay. `Queue`, `Machine` and `Job` describe the arguments. A job that is chosen must fit the free
+processors when its turn comes; everything else is the policy's affair.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Queue:
     ----------
     job : the log's job numbers.
     submit, request : seconds.
-    forecast : seconds, what ``--runtime`` says of the run time.
+    forecast : seconds, the run time by ``--runtime``.
     demand : processors.
     user : the log's user numbers, -1 where unknown.
     """
@@ -68,7 +68,7 @@ class Machine:
     Attributes
     ----------
     now : seconds since the log's start.
-    processors, free : of the machine, and those that nobody uses now.
+    processors, free : of the machine, and those that no job uses now.
     job, demand, start : of the running jobs.
     planned_end : start and forecast, corrected where a job has exceeded it.
     """
@@ -133,7 +133,7 @@ class UserPolicy:
         Raises
         ------
         InputError
-            When the policy fails or answers with what are no indices in the queue.
+            When the policy fails, or its answer is not a list of indices in the queue.
         """
         answer = self.call(self._made if self._object is None else self._object.choose, queue, machine)
         indices = self._indices(answer, machine.now)

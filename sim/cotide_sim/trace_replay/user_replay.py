@@ -1,9 +1,9 @@
 """Replay of a log under a policy from a user's file: a plain event loop around their decisions.
 
-Called by `cotide simulate`. Middle of the flow: jobs to start times. Invariant: rounds take place at the same moments
-as in the kernels (a submission, an end, a forecast exceeded; ends first, then submissions, then one decision) and
-forecasts are made by the same functions, so that the same policy gives the same schedule; what a policy is shown of a
-run time is never more than its forecast.
+Called by `cotide simulate`. Middle of the flow: jobs to start times. Invariants: rounds take place at the same moments
+as in the kernels (a submission, an end, a forecast exceeded; ends first, then submissions, then one decision). The same
+functions make forecasts, so that the same policy gives the same schedule. Of a run time a policy sees its forecast
+alone.
 """
 
 from __future__ import annotations

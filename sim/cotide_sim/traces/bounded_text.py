@@ -1,9 +1,9 @@
 """The gate before every text file of the user's: its lines, as far as a file with an end may go, and no further.
 
-Called by all readers of traces, samples and series, and by commands that read files of their own. A device, a pipe that
-nobody closes, or a packed file that unpacks to far more has no end; a reader that asks for a line, or for all of it,
-would take all memory first. Invariant: no more than the bound is held, and what is beyond is refused with the file, the
-line and the bound.
+Called by all readers of traces, samples and series, and by commands that read files of their own. A device, an open
+pipe, or a packed file that unpacks to far more has no end. A reader of one line, or of the whole file, would take all
+memory first. Invariant: no more than the bound is held, and what is beyond is refused with the file, the line and the
+bound.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def checksum_of(path: Path) -> str:
 
 
 def check_size(size: int, most: int, file: str, what: str = "") -> None:
-    """Refuse a file of which too much was read.
+    """Refuse a file that is too long.
 
     Parameters
     ----------

@@ -65,8 +65,8 @@ def read_table(
     Raises
     ------
     InputError
-        When the file is absent, empty or too large, a column is missing, a row is too short or too long, or a cell is
-        no such number; names file, line and column.
+        When the file is absent, empty or too large, a column is missing, a row has the wrong length, or a cell is not
+        such a number. Names file, line and column.
     """
     rows: dict[str, list[float]] = {name: [] for name in (*numbers, *optional)}
     words: dict[str, list[str]] = {name: [] for name in (*texts, *absent)}

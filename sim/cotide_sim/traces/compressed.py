@@ -1,8 +1,9 @@
-"""Files that may be packed by gzip, bzip2 or xz: told by their first bytes, whatever the name, and unpacked in steps.
+"""Files that may be packed by gzip, bzip2 or xz: recognised by their first bytes, whatever the name, and unpacked in
+steps.
 
-Called by the readers of logs and ledgers. First step of the flow: bytes of a file to bytes of its text. Invariant: a
-read unpacks no more than it returns, so that a file that unpacks to far more is met by the reader's own bound; an xz
-file that asks for more than `MAX_XZ_MEMORY` to unpack is damaged in the sense of `DAMAGED`.
+Called by the readers of logs and ledgers. First step of the flow: bytes of a file to bytes of its text. Invariants: a
+read unpacks no more than it returns, so that the reader's own bound holds for every file. An xz file that needs more
+than `MAX_XZ_MEMORY` to unpack is damaged in the sense of `DAMAGED`.
 """
 
 from __future__ import annotations

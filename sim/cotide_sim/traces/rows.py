@@ -70,7 +70,7 @@ def stream_rows(path: Path, columns: Sequence[str], *, what: str, most: int = MA
     ----------
     columns : names that the header must hold, among others.
     what : what the file is, for the message when it is missing (``Alibaba 2017 batch tasks``).
-    most : characters that are read of it, at most.
+    most : most characters that are read of it.
 
     Raises
     ------

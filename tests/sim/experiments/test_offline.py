@@ -101,7 +101,7 @@ def test_svf_ef_is_the_best_priority_list_as_the_paper_has_it(report: Report) ->
     assert held["Fig. 3.3: SVF-EF is the best of the priority lists"]
     assert held["Fig. 3.4: SVF-EF is the best of the priority lists"]
     assert held["Table 3.2, synth1: SJF-EF and SVF-EF have the best average stretch"]
-    assert held["Table 3.1: each order is as bad as its proof says"]
+    assert held["Table 3.1: each order is as bad as its proof states"]
 
 
 def test_what_the_run_does_not_show_is_said(report: Report) -> None:

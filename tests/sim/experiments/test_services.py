@@ -155,8 +155,8 @@ def test_a_contender_that_refuses_everything_misses_the_floor_of_acceptance() ->
     ]
     missed = judge(found, services, 0.1, ours=OURS, logistic=LOGISTIC, heuristic=HEURISTIC).missed
     assert missed == (
-        "accepts 0.0% of what holds at 100 samples, less than 50%",
-        "accepts 0.0% of what holds at 200 samples, less than 50%",
+        "accepts 0.0% of the rows that hold at 100 samples, less than 50%",
+        "accepts 0.0% of the rows that hold at 200 samples, less than 50%",
     )
 
 

@@ -1,1 +1,1 @@
-"""Batch logs: readings of EASY, the reliable share, forecasts of run times and what they are worth."""
+"""Batch logs: readings of EASY, the reliable share, forecasts of run times and their worth."""

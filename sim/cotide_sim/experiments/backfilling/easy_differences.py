@@ -1,7 +1,8 @@
-"""Two replays of one log, job by job: who starts at another time, where that begins, and who carries the difference.
+"""Two replays of one log, job by job: jobs with another start, the first divergence, and the jobs that carry the
+difference.
 
-Called by experiment `easy_variants`. Pure. Invariant: jobs are matched by their numbers in the log; what only one of
-the replays has is counted and compared with nothing.
+Called by experiment `easy_variants`. Pure. Invariant: jobs are matched by their numbers in the log; jobs of only one
+replay are counted, not compared.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ class MovedJob:
 
     @property
     def change(self) -> float:
-        """Return what it adds to the sum of slowdowns."""
+        """Return its contribution to the sum of slowdowns."""
         return self.slowdown_after - self.slowdown_before
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first moment at which a job starts in one replay and not in the other, and what else happens then.
+    """The first moment when a job starts in one replay and not in the other, with the other events of that moment.
 
     Attributes
     ----------
-    job : the job, of those the one that stands first in the log.
+    job : the job; of several, the first one in the log.
     submitted, ended, planned : numbers of jobs submitted, ended and planned to end at that second in the first replay.
     """
 
@@ -58,12 +59,12 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs between two replays.
+    """The differences between two replays.
 
     Attributes
     ----------
     common, only_before, only_after : jobs of both and of one of them.
-    moved : jobs of both that start at another time.
+    moved : jobs of both with another start.
     change : of the sum of slowdowns of the common jobs.
     top_share : of that change, by the ten jobs that change most; None when there is no change.
     top_of_all : of all changes taken absolutely, by the same ten.
@@ -88,39 +89,39 @@ def compare(
     other_start: Integers,
     other_slowdown: Floats,
 ) -> Difference:
-    """Return how the second replay differs from the first; starts and slowdowns are (n,) of their jobs."""
-    _, here, there = np.intersect1d(jobs.numbers, other_jobs.numbers, return_indices=True)
+    """Return the differences of the second replay from the first; starts and slowdowns are (n,) of their jobs."""
+    _, first_index, second_index = np.intersect1d(jobs.numbers, other_jobs.numbers, return_indices=True)
     # By number is not by submission in every log: the first divergence is looked for in the log's order.
-    order = np.argsort(here, kind="stable")
-    here, there = here[order], there[order]
-    changes = other_slowdown[there] - slowdown[here]
-    moved = other_start[there] != start[here]
+    order = np.argsort(first_index, kind="stable")
+    first_index, second_index = first_index[order], second_index[order]
+    changes = other_slowdown[second_index] - slowdown[first_index]
+    moved = other_start[second_index] != start[first_index]
     largest = np.argsort(-np.abs(changes), kind="stable")[:TOP]
 
     def named(index: int) -> MovedJob:
-        one, two = int(here[index]), int(there[index])
+        row, other_row = int(first_index[index]), int(second_index[index])
         return MovedJob(
-            int(jobs.numbers[one]),
-            int(jobs.demand[one]),
-            int(jobs.run[one]),
-            int(jobs.submit[one]),
-            int(start[one]),
-            int(other_start[two]),
-            float(slowdown[one]),
-            float(other_slowdown[two]),
+            int(jobs.numbers[row]),
+            int(jobs.demand[row]),
+            int(jobs.run[row]),
+            int(jobs.submit[row]),
+            int(start[row]),
+            int(other_start[other_row]),
+            float(slowdown[row]),
+            float(other_slowdown[other_row]),
         )
 
     first = None
     if moved.any():
-        moments = np.where(moved, np.minimum(start[here], other_start[there]), np.iinfo(np.int64).max)
+        moments = np.where(moved, np.minimum(start[first_index], other_start[second_index]), np.iinfo(np.int64).max)
         index = int(np.argmin(moments))
         first = _divergence(jobs, start, int(moments[index]), named(index))
     total, absolute = float(changes.sum()), float(np.abs(changes).sum())
     top = changes[largest]
     return Difference(
-        common=len(here),
-        only_before=len(jobs) - len(here),
-        only_after=len(other_jobs) - len(here),
+        common=len(first_index),
+        only_before=len(jobs) - len(first_index),
+        only_after=len(other_jobs) - len(first_index),
         moved=int(moved.sum()),
         change=total,
         top_share=float(top.sum()) / total if total else None,

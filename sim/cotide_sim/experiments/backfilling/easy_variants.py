@@ -1,11 +1,12 @@
-"""Experiment easy-variants: EASY as simulators differ on it, beside published figures, and the jobs that differ.
+"""Experiment easy-variants: EASY in the variants of simulators, compared with published figures, and the jobs that
+differ.
 
-Called by `experiment_command`. One log under many readings: how events are handled, which rows are jobs, the
-machine, the measure. Each is compared job by job with what `cotide simulate` does. Invariant: same log, same numbers.
+Called by `experiment_command`. One log under many readings: the handling of events, the rows that are jobs, the
+machine, the measure. Each is compared job by job with `cotide simulate`. Invariant: same log, same numbers.
 
-The published figures are those of the authors of predictsim: lines ``easy_backfill_scheduler`` and, for shortest-job
-backfill, ``easy_plus_plus_scheduler`` with the predictors ``reqtime`` and ``clairvoyant``, of the files
-experiments/data/LOG/sim_analysis/metrics in their repository, which give more digits than their paper.
+The published figures are those of the authors of predictsim. The files experiments/data/LOG/sim_analysis/metrics in
+their repository give more digits than their paper. The lines are ``easy_backfill_scheduler`` and, for shortest-job
+backfill, ``easy_plus_plus_scheduler`` with the predictors ``reqtime`` and ``clairvoyant``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ DEFAULT: Final = "default"
 SDSC_BLUE_PROCESSORS: Final = 1152
 """144 nodes of 8; readings of nodes and machine are of this one."""
 BAR: Final = 0.01
-"""How far the published average may be: 1 %."""
+"""Allowed distance from the published average: 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Published:
 
     Attributes
     ----------
-    job_numbers_missing : which of their jobs the cleaned log of today no longer has.
+    job_numbers_missing : their jobs that the present cleaned log no longer has.
     easy, shortest_first, clairvoyant : EASY, and with shortest-job backfill by requested and by true run times.
     """
 
@@ -68,7 +69,7 @@ class Published:
     clairvoyant: Figures
 
     def of(self, variant: str) -> Figures:
-        """Return what a reading is held against: EASY's, but for the two that are another policy."""
+        """Return the reference of a reading: EASY's, except for the two readings with another policy."""
         return {SHORTEST_FIRST: self.shortest_first, CLAIRVOYANT: self.clairvoyant}.get(variant, self.easy)
 
 
@@ -104,16 +105,16 @@ def published_of(file: str) -> tuple[str, Published] | None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One reading; what is not named is as in the default.
+    """One reading; unnamed fields keep the default.
 
     Attributes
     ----------
-    rules : how events are handled; None is the replay kernel, which decides once a moment.
-    rows : which rows of the log's table are left out before cleaning.
+    rules : the handling of events; None is the replay kernel, which decides once a moment.
+    rows : the rows of the log's table that are left out before cleaning.
     shape : changes the jobs after cleaning.
-    planned : (n,) seconds that schedules are planned with, of the jobs; the requests when None.
+    planned : (n,) planned seconds of the jobs; the requests when None.
     slowdown : of jobs and starts.
-    counted : which jobs are averaged over, of jobs and starts; all when None.
+    counted : the jobs of the averages, of jobs and starts; all when None.
     """
 
     group: str
@@ -129,7 +130,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one reading gave."""
+    """The result of one reading."""
 
     group: str
     name: str
@@ -153,7 +154,7 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """Return what is further than the bar from the published mean, one sentence each, of the authors' readings."""
+        """Return the authors' readings that are further than the bar from the published mean, one sentence each."""
         return [
             f"{self.log}, {row.name}: {row.mean:.4f} is {row.against_published:+.2%} from the published figure"
             for row in self.rows
@@ -231,7 +232,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
 
 
 def run(log: SwfLog, progress: Callable[[str, float], object] | None = None) -> Report:
-    """Replay a log under every reading that it has a case for."""
+    """Replay a log under every reading that applies to it."""
     known = published_of(log.file)
     rows: list[Row] = []
     base: tuple[BatchJobs, Integers, Floats] | None = None
@@ -276,6 +277,6 @@ def replayed(variant: Variant, log: SwfLog) -> tuple[BatchJobs, Integers, Floats
 
 
 def _applies(variant: Variant, log: SwfLog) -> bool:
-    """Tell whether a reading of the machine is about this log."""
+    """Whether a reading of the machine is about this log."""
     processors = None if variant.cleaning is None else variant.cleaning.processors
     return log.processors == SDSC_BLUE_PROCESSORS or (processors is None and variant.shape is None)

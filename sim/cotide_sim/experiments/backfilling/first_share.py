@@ -1,8 +1,8 @@
-"""Experiment first-share: does it matter with which share of the processors the hybrid platform begins?
+"""Experiment first-share: does the hybrid platform's initial share of the processors matter?
 
 Called by ``cotide experiment first-share``: the average wait of every log under each first alpha (Naghshnejad 2019,
-Fig. 4.13, which chooses 0.6 by it). There alpha is multiplied by a ratio of at most 1 at each step; here it follows the
-demand of recent jobs, so that its beginning is soon forgotten. Invariant: same logs, same figures.
+Fig. 4.13, which chooses 0.6 by it). There alpha is multiplied by a ratio of at most 1 at each step. Here it follows the
+demand of recent jobs, so that its initial value soon loses its effect. Invariant: same logs, same figures.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ShareResult:
 
     @property
     def spread(self) -> float:
-        """Return by which share the longest mean wait is above the least."""
+        """Return the relative distance of the longest mean wait above the least."""
         waits = self.wait_seconds.values()
         return max(waits) / max(min(waits), 1e-9) - 1.0
 
@@ -61,7 +61,7 @@ def run(
     Parameters
     ----------
     shares : above 0, at most 1. workers : replays at a time; kernels hold no interpreter lock, so threads do.
-    progress : told what was replayed and the share that is done.
+    progress : called with the name of each replay and the finished share.
     """
     cells = [(jobs, share) for jobs in logs for share in shares]
     names = [Path(jobs.name).name for jobs, _ in cells]

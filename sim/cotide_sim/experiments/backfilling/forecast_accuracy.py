@@ -1,11 +1,11 @@
-"""Experiment forecast-accuracy: how much backfilling and plans depend on the accuracy of run times (Naghshnejad 2019,
+"""Experiment forecast-accuracy: dependence of backfilling and plans on the accuracy of run times (Naghshnejad 2019,
 Fig. 4.3).
 
 Called by ``cotide experiment forecast-accuracy``. Every job's forecast is its run time off by one factor, so that its
-accuracy (eq. 4.2) is the one wanted; whether too long or too short is drawn for each job with even odds (the seed does
-not say how it perturbs; a job that outlives its forecast is given its request from then on). The draws are the same for
-all policies and accuracies of a log. Each schedule passes the feasibility check, or the experiment stops. Invariant:
-same logs and seed, same figures.
+accuracy (eq. 4.2) is the wanted one. Each job's forecast is too long or too short with even odds (the seed does not
+describe its perturbation). A job that outlives its forecast counts with its request from then on. The draws are the
+same for all policies and accuracies of a log. Each schedule passes the feasibility check, or the experiment stops.
+Invariant: same logs and seed, same figures.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CURVES: Final = {
 BACKFILLING: Final = ("easy-sjbf", "easy-svbf")
 PLANS: Final = ("sjf", "svf")
 PAPER_PLANS_FROM: Final = 60
-"""Percent from which plans outperform backfilling (Naghshnejad 2019, section 4.2.2)."""
+"""Least percent where plans outperform backfilling (Naghshnejad 2019, section 4.2.2)."""
 PAPER_THRESHOLDS: Final = (40, 80)
 """Percent between which online-SVF becomes the best on all four of the seed's logs."""
 
@@ -61,8 +61,8 @@ class LogCurves:
     Attributes
     ----------
     points : of every policy at every accuracy.
-    plans_from : the least accuracy, percent, from which on a plan waits less than both kinds of backfilling, or None.
-    threshold : the least accuracy, percent, from which on online-SVF waits less than all others; None if it never does.
+    plans_from : the least accuracy, percent; from there on a plan waits less than both kinds of backfilling. Or None.
+    threshold : the least accuracy, percent; from there on online-SVF waits less than all others; None if it never does.
     spread : by policy, its largest mean wait over accuracies as a multiple of its least.
     """
 
@@ -76,7 +76,7 @@ class LogCurves:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All logs, and the seed's statements that did not show, in words."""
+    """All logs, and the seed's statements that were not confirmed, in words."""
 
     logs: tuple[LogCurves, ...]
     missed: tuple[str, ...]
@@ -101,7 +101,8 @@ def run(
 
     Parameters
     ----------
-    seed : of the draws. workers : replays at a time. progress : told what was replayed and the share that is done.
+    seed : of the draws. workers : replays at a time. progress : called with the name of each replay and the finished
+    share.
     """
     cells = [(jobs, policy, accuracy) for jobs in logs for policy in CURVES for accuracy in accuracies]
     names = [f"{Path(jobs.name).name}: {policy}, {accuracy} %" for jobs, policy, accuracy in cells]
@@ -137,7 +138,7 @@ def _curves(jobs: BatchJobs, points: list[Point]) -> LogCurves:
 
 
 def _missed(curves: LogCurves) -> list[str]:
-    """Return the seed's statements (section 4.2.2) that a log does not show."""
+    """Return the seed's statements (section 4.2.2) that a log does not confirm."""
     out = []
     plans, backfilling = (min(curves.spread[name] for name in family) for family in (PLANS, BACKFILLING))
     if plans <= backfilling:

@@ -1,11 +1,11 @@
-"""Experiment known-run-times: does the hybrid platform lose by its order or by its lengths when it knows no run times?
+"""Experiment known-run-times: without known run times, does the hybrid platform lose by its order or by its lengths?
 
-Called by ``cotide experiment known-run-times``. A forecast has two uses there: its point orders the jobs, and its upper
-end is how long a job is planned to take, which says who fits before a reservation and after how long a wait a job is
-given one of its own. Each log is replayed with either of them learned or true, all jobs counting as predictable, so
-that nothing else differs. What is learned is what ``hybrid`` had learned in its own replay. How much of the gap in mean
-bounded slowdown between EASY and the better plan that knows all run times each closes tells what better forecasts
-could bring, and what no order can. Invariant: same logs, same figures.
+Called by ``cotide experiment known-run-times``. A forecast has two uses there. Its point orders the jobs. Its upper end
+is the planned length of a job: it decides the jobs that fit before a reservation, and the wait after which a job gets
+its own reservation. Each log is replayed with either of them learned or true, and all jobs count as predictable, so
+that nothing else differs. The learned forecasts are those of ``hybrid`` in its own replay. The reference is the gap in
+mean bounded slowdown between EASY and the better plan with all run times known. The closed share of this gap shows the
+possible gain of better forecasts, and the limit of any order. Invariant: same logs, same figures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cotide_sim.trace_replay.runner import GivenForecasts, run_policy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 KNOWN: Final = ("nothing", "order", "lengths", "both")
-"""What is true of the forecasts; the rest is learned."""
+"""The true parts of the forecasts; the rest is learned."""
 
 Progress = Callable[[str, float], object]
 
@@ -66,19 +66,19 @@ class KnownResult:
 
 @on_one_thread
 def run(logs: Sequence[BatchJobs], *, workers: int = 1, progress: Progress | None = None) -> list[KnownResult]:
-    """Replay every log with what is known and what is learned.
+    """Replay every log with the known and the learned run times.
 
     Parameters
     ----------
     workers : logs at a time; kernels hold no interpreter lock, so threads do.
-    progress : told what was replayed and the share that is done.
+    progress : called with the name of each replay and the finished share.
     """
     names = [Path(jobs.name).name for jobs in logs]
     return side_by_side([partial(_result, jobs) for jobs in logs], workers, names, progress)
 
 
 def forecasts_knowing(known: str, jobs: BatchJobs, point: Integers, upper: Integers) -> GivenForecasts:
-    """Return learned forecasts with the run time in the place of what is known, each of them to be relied on."""
+    """Return learned forecasts with the run time in place of the known part, all of them reliable."""
     return GivenForecasts(
         point=jobs.run if known in ("order", "both") else point,
         upper=jobs.run if known in ("lengths", "both") else upper,

@@ -1,9 +1,10 @@
-"""Experiment platform-settings: are the hybrid platform's settings good, or good on the logs that they were chosen on?
+"""Experiment platform-settings: are the hybrid platform's settings good in general, or only on the logs of their
+choice?
 
 Called by ``cotide experiment platform-settings``. Every log is replayed under every one of `CANDIDATES`; then, for each
-log in turn, the settings that are best on the *others* are judged on it. A figure is EASY's share: mean wait and mean
-bounded slowdown, each divided by that of EASY with the users' requests; settings are chosen by the geometric mean of
-both over the other logs. Logs on which nobody waits under EASY choose nothing. Invariant: same logs, same figures.
+log in turn, the settings that are best on the *others* are judged on it. A figure is a share of EASY's: mean wait and
+mean bounded slowdown, each divided by that of EASY with the users' requests. Settings are chosen by the geometric mean
+of both over the other logs. Logs without waiting jobs under EASY choose nothing. Invariant: same logs, same figures.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CANDIDATES: Final = tuple(
     PlatformSettings(patience, NEVER if days is None else days * DAY_SECONDS, reserved)
     for patience, reserved, days in itertools.product(PATIENCES, MOST_RESERVED, LONGEST_DAYS)
 )
-"""Around the engine's, which are among them (chosen)."""
+"""Settings around the engine's, which are included (chosen)."""
 SHIPPED: Final = PlatformSettings()
 
 Progress = Callable[[str, float], object]
@@ -56,9 +57,10 @@ class HeldOut:
 
     Attributes
     ----------
-    easy_slowdown : mean bounded slowdown of EASY, which the shares are of.
-    chosen : what is best on the other logs. there : what it does on this one.
-    shipped : what the engine's settings do. best : what the best settings for this very log do, which nobody can know.
+    easy_slowdown : mean bounded slowdown of EASY, the base of the shares.
+    chosen : the best settings on the other logs. there : their outcome on this one.
+    shipped : outcome of the engine's settings. best : outcome of the best settings for this very log, unknowable in
+    advance.
     """
 
     trace: str
@@ -91,12 +93,12 @@ def run(
     ----------
     candidates : `SHIPPED` is added where it is not among them.
     workers : replays at a time; kernels hold no interpreter lock, so threads do.
-    progress : told what was replayed and the share that is done.
+    progress : called with the name of each replay and the finished share.
 
     Raises
     ------
     InputError
-        When fewer than two logs have a queue under EASY: then there is nothing to choose by.
+        When fewer than two logs have a queue under EASY: then no log is left for the choice.
     """
     tried = tuple(candidates) if SHIPPED in candidates else (*candidates, SHIPPED)
     cells = [(jobs, settings) for jobs in logs for settings in (None, *tried)]

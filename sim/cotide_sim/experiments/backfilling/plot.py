@@ -1,7 +1,6 @@
 """The plots of experiments reliable-share and forecast-accuracy.
 
-Called by `experiment_command`. Invariant: shows what was measured, computes nothing; the same numbers write the
-same file.
+Called by `experiment_command`. Invariant: shows measurements, computes nothing; the same numbers write the same file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How well can the accuracy of a run-time forecast be estimated, by which rule and from what? Table 4.2 and Fig. 4.9 of
-Naghshnejad 2019, for the forecasts of its on-line regression.
+"""Quality of each rule's estimate of the accuracy of a run-time forecast, and the features behind it. Table 4.2 and
+Fig. 4.9 of Naghshnejad 2019, for the forecasts of its on-line regression.
 
 Called by `run_time_parts`. Every rule is rebuilt at the same moments on the same completed jobs. Invariant: as in
 `cotide_predictors.run_time.reliability.estimation`, an estimate uses only jobs that finished before its submission;
-importances are read off one model of all jobs and forecast nothing.
+importances come from one model of all jobs and forecast nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRINTED: Final = {
 }
 """Table 4.2."""
 PRINTED_FIRST: Final = ("last", "reqTime", "beflast")
-"""The three most important features of Fig. 4.9, as its text has them."""
+"""The three most important features of Fig. 4.9, by its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def rule_correlation(
     Parameters
     ----------
     table : (n, 16) of Table 4.1. forecast_seconds : (n,) of the on-line regression.
-    counted : the jobs that the correlation is of.
+    counted : the jobs of the correlation.
     """
     columns = printed_columns(table, forecast_seconds)
     actual = accuracy(forecast_seconds, log.run_seconds)[counted]
@@ -71,7 +71,7 @@ def rule_correlation(
 
 
 def rule_importances(log: RunLog, table: Floats, forecast_seconds: Floats, counted: slice) -> dict[str, float]:
-    """Return what boosted trees of all counted jobs go by; parameters as of `rule_correlation`."""
+    """Return the feature importances in boosted trees of all counted jobs; parameters as of `rule_correlation`."""
     columns = printed_columns(table, forecast_seconds)
     return importances(Completed(columns[counted], forecast_seconds[counted], log.run_seconds[counted]), 0)
 
@@ -82,13 +82,13 @@ def correlation(estimate: Floats, actual: Floats) -> float:
 
 
 def tables(found: ReliabilityTable) -> list[Table]:
-    """Return the table for a terminal, with what is printed, and the features in order."""
+    """Return the table for a terminal, with the printed figures, and the features in order."""
     rules = Table("log", *RIVALS, title="correlation of estimated and actual accuracy (Table 4.2)")
     rules.add_row("this log", *(f"{found.correlations[name]:.3f}" for name in RIVALS))
     for log, printed in PRINTED.items():
         rules.add_row(f"the thesis, {log}", *(f"{printed[name]:.2f}" for name in RIVALS))
-    said = ", ".join(PRINTED_FIRST)
-    features = Table("feature", "importance", title=f"what the trees go by (Fig. 4.9; there {said} lead)")
+    leading = ", ".join(PRINTED_FIRST)
+    features = Table("feature", "importance", title=f"importances in the trees (Fig. 4.9; there {leading} lead)")
     for name, value in found.importances.items():
         features.add_row(name, f"{value:.0f}")
     return [rules, features]

@@ -1,20 +1,21 @@
-"""Experiment reliable-share: the hybrid platform beside pure backfilling and pure plans (Naghshnejad 2019, section
+"""Experiment reliable-share: the hybrid platform against pure backfilling and pure plans (Naghshnejad 2019, section
 4.5).
 
 Called by ``cotide experiment reliable-share``. Each log is replayed under the platform and under every rival with every
-source of run times, each source learning from that replay's own completions; the platform has one configuration for all
+source of run times. Each source learns from that replay's own completions; the platform has one configuration for all
 logs. Each schedule passes the feasibility check, or the experiment stops. Invariant: same logs and seed, same figures,
 whatever the number of workers; ``wall_seconds`` alone is measured.
 
-What is judged of ours: on three of five logs the platform is below *every* rival in mean wait and in mean bounded
-slowdown; it closes on average at least 80 % of the gap between EASY and shortest-job backfill that knows all run times,
-and 90 % of that to the better plan that knows them, in bounded slowdown; and its jobs wait no longer than under the
-best backfilling on any log. A log whose gap is below `LEAST_GAP` of EASY's figure has none to close and is left out of
-that mean; one on which EASY's is below `LEAST_SLOWDOWN` has no queue and is left out of what follows, too.
+Bars of ours: on three of five logs the platform is below *every* rival in mean wait and in mean bounded slowdown. In
+bounded slowdown it closes on average at least 80 % of the gap between EASY and shortest-job backfill with all run times
+known, and 90 % of the gap to the better plan with all run times known. On no log do its jobs wait longer than under the
+best backfilling. A log with a gap below `LEAST_GAP` of EASY's figure has none to close and is left out of that mean. A
+log with EASY's figure below `LEAST_SLOWDOWN` has no queue and is also left out of the mean gap to the plan and of the
+bars of the paper.
 
-What is judged of the paper's: on the same forecasts the platform *as printed* is below the best backfilling and the
-best plan, on average over the logs, by a fifth in wait and by half in bounded slowdown (section 4.5.2). Rows in which
-nobody or everybody counts as predictable say what the distinction is worth.
+Bars of the paper: on the same forecasts the platform *as printed* is below the best backfilling and the best plan. On
+average over the logs it is below by a fifth in wait and by half in bounded slowdown (section 4.5.2). Rows with no
+predictable job, or with all jobs predictable, show the worth of the distinction.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ CLASSES: Final = ("narrow", "wide", "occasional users", "frequent users")
 NARROW_SHARE: Final = 1 / 8
 OCCASIONAL_SHARE: Final = 1 / 100
 LEAST_SLOWDOWN: Final = 2.0
-"""EASY's mean bounded slowdown below which a log has no queue to tell policies by (chosen)."""
+"""A log with EASY's mean bounded slowdown below this has no queue, so policies do not differ (chosen)."""
 PAPER_LOWER: Final = {"wait_seconds": 0.2, "bounded_slowdown": 0.5}
-"""By how much the seed's platform is below its rivals (section 4.5.2: "about 20%", "more than 50%")."""
+"""Relative distance of the seed's platform below its rivals (section 4.5.2: "about 20%", "more than 50%")."""
 PAPER_TABLE_4_3: Final = {
     "SDSC": {"backfilling": 50.0, "plans": 45.0, "platform": 25.0},
     "ANL": {"backfilling": 24.0, "plans": 22.0, "platform": 12.0},
@@ -89,7 +90,7 @@ Progress = Callable[[str, float], object]
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Some jobs of one replay: how many, and what happened to the unlucky among them; waits in seconds."""
+    """Some jobs of one replay: their number, and the figures of the unlucky ones; waits in seconds."""
 
     jobs: int
     wait_mean: float
@@ -106,10 +107,10 @@ class Row:
 
     Attributes
     ----------
-    accuracy : mean of eq. 4.2 over all jobs, of the forecasts that this schedule was made with.
+    accuracy : mean of eq. 4.2 over all jobs, of the forecasts behind this schedule.
     wait_interval, slowdown_interval : ends of 95 % intervals over drawn weeks, or None for too few weeks.
     all_jobs : the tail of all jobs.
-    classes : that of each of `CLASSES` in which there are jobs.
+    classes : the tail of each of `CLASSES` with jobs.
     """
 
     policy: str
@@ -133,12 +134,13 @@ class LogResult:
     ----------
     rows : all replays, the platform's first.
     best : by family and measure, the row of the least.
-    lower : by family and measure, by what share of that least the platform is below it; negative where it is above.
+    lower : by family and measure, the platform's relative distance below that least; negative where it is above.
     wins : whether the platform is below every rival in both measures.
     gap : EASY's bounded slowdown less that of clairvoyant shortest-job backfill, as a share of EASY's.
     gap_closed : share of it that the platform closes; None where the gap is below `LEAST_GAP`.
-    plan_gap_closed : the same of the gap between EASY and the better plan that knows all run times.
-    same_forecasts : by platform, family and measure, by what share it is below the family's best on learned run times.
+    plan_gap_closed : the same for the gap between EASY and the better plan that knows all run times.
+    same_forecasts : by platform, family and measure, its relative distance below the family's best on learned run
+    times.
     """
 
     trace: str
@@ -156,7 +158,7 @@ class LogResult:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All logs, means over them, and what was missed, in words.
+    """All logs, means over them, and the missed bars, in words.
 
     ``inactive``: bars that each contender of `INACTIVE` misses in the platform's place.
     """
@@ -186,7 +188,7 @@ def run(
     trees : also replay the platforms on boosted trees, which takes minutes a log; judged are the first rows alone.
     seed : of the drawn weeks and of the trees.
     workers : replays at a time; kernels hold no interpreter lock, so threads do.
-    progress : told what was replayed and the share that is done.
+    progress : called with the name of each replay and the finished share.
     """
     cells = [(jobs, *cell) for jobs in logs for cell in _cells(trees)]
     names = [f"{Path(jobs.name).name}: {policy}, {source}" for jobs, policy, source, _ in cells]
@@ -207,7 +209,7 @@ def after_the_last(jobs: BatchJobs) -> Integers:
 
 
 def _missed_by(contender: str, logs: Sequence[BatchJobs], by_log: Sequence[list[Row]]) -> int:
-    """Return how many bars a contender misses in the platform's place."""
+    """Return the number of bars that a contender misses in the platform's place."""
     results = []
     for jobs, rows in zip(logs, by_log, strict=True):
         ours, *others = rows
@@ -260,7 +262,7 @@ def _row_of(
 
 
 def job_classes(jobs: BatchJobs) -> dict[str, Booleans]:
-    """Return which jobs are of each of `CLASSES`; a job without a known user is nobody's, so occasional."""
+    """Return the jobs of each of `CLASSES`; a job without a known user counts as occasional."""
     narrow = jobs.demand < NARROW_SHARE * jobs.processors
     _, user, counts = np.unique(jobs.user, return_inverse=True, return_counts=True)
     frequent = (counts[user] >= OCCASIONAL_SHARE * len(jobs)) & (jobs.user >= 0)
@@ -322,7 +324,7 @@ def closed_share(easy: float, best: float, ours: float) -> float | None:
 
 
 def _lower_on_learned(platform: str, rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Return by what share a platform is below the best of each family where all have learned run times."""
+    """Return a platform's relative distance below the best of each family, all with learned run times."""
     learned = {row.policy: row for row in rows if row.source == "learned"}
     return {
         family: {
@@ -361,7 +363,7 @@ def _mean_closed(logs: tuple[LogResult, ...]) -> tuple[float | None, float | Non
 
 
 def _own_missed(logs: tuple[LogResult, ...]) -> list[str]:
-    """Return which bars of ours the first row of each log misses, in words."""
+    """Return the bars of ours that the first row of each log misses, in words."""
     mean_closed, mean_plan_closed = _mean_closed(logs)
     missed = []
     needed = math.ceil(LOGS_WON_SHARE * len(logs))
@@ -379,7 +381,7 @@ def _own_missed(logs: tuple[LogResult, ...]) -> list[str]:
 
 
 def _paper_missed(printed: dict[str, dict[str, float]]) -> Iterator[str]:
-    """Say which of the paper's statements the platform as printed does not reach."""
+    """Return the paper's statements that the platform as printed does not reach."""
     for family, shares in printed.items():
         for name, words in (("wait_seconds", "wait"), ("bounded_slowdown", "bounded slowdown")):
             if shares[name] < PAPER_LOWER[name]:

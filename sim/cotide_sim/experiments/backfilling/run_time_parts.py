@@ -1,8 +1,8 @@
-"""The figures of run-time forecasts on one log, in parts that are found one by one: each forecaster, and each rule that
-estimates how accurate a forecast will be.
+"""The figures of run-time forecasts on one log, in parts that are computed one by one: each forecaster, and each rule
+that estimates the accuracy of a forecast.
 
-Called by `run_times`. A part needs nothing of another, so that what was found need not be found again. Invariant:
-every forecast uses only jobs that finished before its submission (`cotide_predictors.run_time.jobs.event_order`).
+Called by `run_times`. The parts are independent, so that a finished part need not be computed again. Invariant: every
+forecast uses only jobs that finished before its submission (`cotide_predictors.run_time.jobs.event_order`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ FORECASTS_OF_REPLAYS: Final = {
     "replay-mixture, rated by trees": RATED,
     "replay-trees": TREES_RATED,
 }
-"""What `cotide simulate` has as --runtime learned, with --reliability trees, and as --runtime trees with that."""
+"""The forecasts of `cotide simulate` with --runtime learned, with --reliability trees added, and with --runtime trees
+and --reliability trees."""
 COVERED: Final = (0.8, 0.95)
-"""Quantiles whose coverage is reported (issue 4)."""
+"""Quantiles with a reported coverage (issue 4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Share of jobs that stayed within their quantile, as the trees gave it and with the level kept."""
+    """Share of jobs within their quantile: the quantile of the trees, and the one with the level kept."""
 
     level: float
     as_learned: float
@@ -51,7 +52,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """How good the estimated accuracies of one forecaster are.
+    """The quality of the estimated accuracies of one forecaster.
 
     Attributes
     ----------
@@ -68,7 +69,7 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True)
 class PartFigures:
-    """What a part found, or all of them together.
+    """The figures of a part, or of all parts together.
 
     Attributes
     ----------
@@ -82,7 +83,7 @@ class PartFigures:
     importances: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: PartFigures) -> None:
-        """Take over what another part found."""
+        """Take over the figures of another part."""
         self.forecasts.update(other.forecasts)
         self.coverage.extend(other.coverage)
         self.reliability.update(other.reliability)
@@ -91,18 +92,18 @@ class PartFigures:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> PartFigures:
-        """Return what `dataclasses.asdict` made a record of."""
+        """Return the figures of a record that `dataclasses.asdict` made."""
         return cls(
-            forecasts={name: Score(**one) for name, one in record["forecasts"].items()},
-            coverage=[Coverage(**one) for one in record["coverage"]],
-            reliability={name: Reliability(**one) for name, one in record["reliability"].items()},
+            forecasts={name: Score(**fields) for name, fields in record["forecasts"].items()},
+            coverage=[Coverage(**fields) for fields in record["coverage"]],
+            reliability={name: Reliability(**fields) for name, fields in record["reliability"].items()},
             correlations=dict(record["correlations"]),
             importances=dict(record["importances"]),
         )
 
 
 class LogUnderTest:
-    """A log, and what several parts need of it.
+    """A log, and the data of it that several parts need.
 
     Parameters
     ----------
@@ -120,11 +121,11 @@ class LogUnderTest:
         self.features: TreeFeatures = tree_features(log)
 
     def score(self, forecast: Floats) -> Score:
-        """Return how good (n,) forecasts are on the jobs that count."""
+        """Return the scores of (n,) forecasts on the jobs that count."""
         return score(forecast[self.counted], self.log.run_seconds[self.counted])
 
     def reliability(self, estimate: Floats, forecast: Floats) -> Reliability:
-        """Return how good (n,) estimated accuracies of (n,) forecasts are on the jobs that count."""
+        """Return the quality of (n,) estimated accuracies of (n,) forecasts on the jobs that count."""
         estimate, actual = estimate[self.counted], accuracy(forecast, self.log.run_seconds)[self.counted]
         chosen = estimate >= PREDICTABLE
         return Reliability(
@@ -136,7 +137,7 @@ class LogUnderTest:
 
 
 Part = Callable[[LogUnderTest, Progress], PartFigures]
-"""Finds its figures; told the share that is done of its longest step."""
+"""Computes its figures; reports the finished share of its longest step."""
 
 
 def _heuristics(of: LogUnderTest, progress: Progress) -> PartFigures:
@@ -202,4 +203,4 @@ PARTS: Final[Mapping[str, Part]] = MappingProxyType(
         "importances": _importances,
     }
 )
-"""In the order in which they are found."""
+"""In the order of computation."""

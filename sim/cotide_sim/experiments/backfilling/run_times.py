@@ -1,10 +1,10 @@
-"""Run-time forecasts on a log, each made at its job's submission: how accurate, how far off, how well covered.
+"""Run-time forecasts on a log, each made at its job's submission: accuracy, error and coverage.
 
-Called by `cotide experiment run-times`. The first fifth of the jobs is there to learn from; all figures are of
-the other four fifths. Invariant: every forecast uses only jobs that finished before its submission
+Called by `cotide experiment run-times`. The first fifth of the jobs is for learning; all figures are of the other four
+fifths. Invariant: every forecast uses only jobs that finished before its submission
 (`cotide_predictors.run_time.jobs.event_order`).
 
-A row counts as a job when its run time and processors are known; a run of 0 s counts as 1 s, runs beyond the request
+A row counts as a job when its run time and processors are known. A run of 0 s counts as 1 s, runs beyond the request
 stay as they are, and a job without a request stays without one.
 """
 
@@ -42,7 +42,7 @@ from cotide_sim.traces.jobs.swf import Field, SwfLog, read_swf
 from cotide_sim.traces.jobs.swf_cleaning import PARTIAL
 
 SETTINGS: Final = "settings"
-"""Beside the parts that were found: the content of the log and the settings that they are of."""
+"""Key of the log's content and the settings, stored with the finished parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +99,19 @@ def run(
     progress: Callable[[str, float], object] | None = None,
     emit: Callable[[str], object] | None = None,
 ) -> RunTimeReport:
-    """Forecast every job of a log and return how it went.
+    """Forecast every job of a log and return the figures.
 
     Parameters
     ----------
     rebuild_days : of the log, between two rebuilds of all trees (Naghshnejad 2019, section 4.4.4, has one).
-    kept : records by log and part: parts that are there are not run again, and those that were run are added.
-    progress : told the part's name and the share of it that is done.
-    tell : told a sentence when a part has ended.
+    kept : records by log and part. Present parts are not run again, and the parts that run are added.
+    progress : called with the part's name and its finished share.
+    tell : called with a sentence at the end of a part.
 
     Raises
     ------
     InputError
-        When no row has both a run time and processors, or what is kept is of other settings or another content.
+        When no row has both a run time and processors, or the kept records are of other settings or another content.
     """
     kept = {} if kept is None else kept
     log = run_log(read_swf(path))

@@ -1,7 +1,7 @@
-"""The contenders of the capacity experiment, the settings of their knobs, and the goals at which they are compared.
+"""The contenders of the capacity experiment, the settings of their knobs, and the goals of the comparison.
 
-Called by `experiment`. Every contender that has a knob has ten settings of it, all see the same forecasts and prices,
-and all but plain Harmony have the two rules of the first step. Invariant: the oracle alone knows what comes.
+Called by `experiment`. Every contender with a knob has ten settings of it, and all see the same forecasts and prices.
+All except plain Harmony have the two rules of the first step. Invariant: only the oracle knows the future.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ LEVEL: Final = 0.25
 LEVELS: Final = (0.05, 0.1, 0.25, 0.5, 0.75, 0.85, 0.9, 0.95, 0.97, 0.99)
 """Settings of plans with a distribution of demand: from its lowest quantile to its highest."""
 CERTAIN_LEVEL: Final = 0.75
-"""Of plans for a demand that is taken as certain, which serve nearly the same at any level (chosen)."""
+"""Level of plans for a demand that counts as certain; any level gives nearly the same service (chosen)."""
 
 Make = Callable[[Scenario, Learned, float], Controller]
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """How a controller is made at a setting, what its knob is, and the settings that are tried."""
+    """The factory of a controller at a setting, its knob, and the tried settings."""
 
     make: Make
     knob: str
@@ -61,8 +61,8 @@ def _plan(knob: str, settings: tuple[float, ...], **rest: Any) -> Contender:
 def contenders(service_level: float = LEVEL) -> dict[str, Contender]:
     """Return all by name; ``service_level``: of ours at the default.
 
-    The ends that a knob has by itself are in its settings: packing keeps no spare at 1, and reactive thresholds drop
-    machines in each step without a task that waits at 0.4.
+    The settings include the natural ends of a knob: packing keeps no spare at 1, and at 0.4 reactive thresholds drop
+    machines in each step without a waiting task.
     """
     return {
         OWN: _plan("level", LEVELS),
@@ -93,7 +93,8 @@ def contenders(service_level: float = LEVEL) -> dict[str, Contender]:
 
 
 def stabilized(contender: Contender, seconds: float) -> Contender:
-    """Return a contender whose machines go only when they were not wanted for so long; 0 leaves it as it is."""
+    """Return a contender with machines that go only after ``seconds`` without demand for them; 0 leaves it
+    unchanged."""
     if not seconds:
         return contender
     return Contender(
@@ -113,7 +114,8 @@ class Goal:
     p99: float
 
     def excess(self, outcomes: Sequence[Outcome]) -> float:
-        """Return by which share the worst of the three means over outcomes is above its limit; <= 0 keeps the goal."""
+        """Return the relative excess of the worst of the three means over outcomes above its limit; <= 0 keeps the
+        goal."""
         limits = {"mean": self.mean, "p95": self.p95, "p99": self.p99}
         return max(
             float(np.mean([getattr(outcome, f"delay_{measure}") for outcome in outcomes])) / limit - 1.0

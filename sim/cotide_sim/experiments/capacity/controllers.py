@@ -1,8 +1,8 @@
 """The controllers of the capacity experiment: container-based provisioning in its forms, and its rivals.
 
-Made by `contenders` for each scenario; each looks at the park once a step and says how many machines of each type it
-wants. All but plain Harmony, packing and those that switch nothing have the two rules of the first step (`FirstStep`).
-Invariant: only the oracle looks at tasks and prices that have not come.
+Made by `contenders` for each scenario; each looks at the park once a step and returns the wanted machines of each type.
+All except plain Harmony, packing and those that switch nothing have the two rules of the first step (`FirstStep`).
+Invariant: only the oracle knows future tasks and prices.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from cotide_solvers.highs import HighsSolver
 Floats = NDArray[np.float64]
 
 MANY: Final = 1e9
-"""Containers that ask for nothing which a machine holds."""
+"""Number of containers without any request for a machine's resources."""
 
 
 class Controller(Protocol):
-    """Decides machines; ``rule`` is how tasks find them."""
+    """Decides machines; ``rule`` places tasks on them."""
 
     rule: int
 
@@ -45,7 +45,7 @@ class Controller(Protocol):
 
 
 class FirstStep:
-    """The two rules of `first_step` on the park: machines for what waits, and only idle machines go."""
+    """The two rules of `first_step` on the park: machines for waiting tasks, and only idle machines go."""
 
     def __init__(self, scene: Scenario, model: CapacityModel) -> None:
         self._scene, self._model = scene, model
@@ -57,9 +57,10 @@ class FirstStep:
         return raised(wanted, self._model, self._standing(park), price)
 
     def _standing(self, park: MachinePark) -> Standing:
-        """Return the machines that take tasks or will, what is free on them, and what waits.
+        """Return the machines that take tasks now or soon, their free resources, and the needs of waiting tasks.
 
-        One that was busy a step ago counts as busy: what has just become idle may be needed in the next minute.
+        A machine that was busy a step ago counts as busy: one that has just become idle may be needed in the next
+        minute.
         """
         machines = park.machines
         takes = (machines.state == kernel.UP) | (machines.state == kernel.BOOTING)
@@ -74,8 +75,8 @@ class Provisioning:
     """Container-based provisioning by model predictive control, with one of several sources of demand.
 
     ``source``: ``forecast``, ``oracle``, ``last value`` or ``yesterday``. ``horizon`` 1 without switching costs is the
-    greedy that ignores them. ``reserve`` multiplies demand. ``plain``: as the paper has it, with its factor and without
-    the rules of the first step; else the over-provisioning factor is learned from what packing lost.
+    greedy that ignores them. ``reserve`` multiplies demand. ``plain``: as in the paper, with its factor and without the
+    rules of the first step; else the over-provisioning factor is learned from the losses of packing.
     """
 
     rule = kernel.ROUND_ROBIN
@@ -120,7 +121,7 @@ class Provisioning:
         return now, self._weights(plan, now)
 
     def _price(self, step: int) -> Floats:
-        """Return (W,) money for a kWh; only the oracle knows that of later hours."""
+        """Return (W,) money for a kWh; only the oracle knows the prices of later hours."""
         steps, seconds = self._model.horizon, self._scene.step_seconds
         if self._source == "oracle":
             return self._scene.price_at((step + np.arange(steps, dtype=np.float64)) * seconds)
@@ -135,7 +136,7 @@ class Provisioning:
             self._demand.update(came, park.queues.most.astype(np.float64))
 
     def containers(self, park: MachinePark, step: int) -> Floats:
-        """Take what came since the last step, and return (W, K, J) containers that will be needed."""
+        """Record the arrivals since the last step, and return (W, K, J) containers that will be needed."""
         self._take(park)
         demand, horizon = self._demand, self._model.horizon
         label, age = park.running()
@@ -149,7 +150,7 @@ class Provisioning:
         else:
             source = self._learned.peaks if self._source == "oracle" else self._learned.yesterday
             of_size = source[step : step + horizon].copy()
-            # Whoever waits needs a container besides: no truth about arrivals tells of the queue.
+            # Waiting tasks need containers in addition: even true arrivals do not include the queue.
             of_size[0] = np.maximum(of_size[0], park.queues.there)
         return demand.by_label(of_size[:, :, None], mean)
 
@@ -180,7 +181,7 @@ class Provisioning:
         return type_shares(of_size, now, holds)
 
     def _waited(self, park: MachinePark) -> tuple[NDArray[np.bool_], Floats]:
-        """Return (S,) whether tasks wait beside free parts that together hold one, and (S,) how full machines are."""
+        """Return (S,) whether tasks wait while free parts together could hold one, and (S,) how full machines are."""
         machines, sizes = park.machines, self._learned.sizes
         up = machines.state == kernel.UP
         waited, filled = np.zeros(len(sizes), dtype=np.bool_), np.ones(len(sizes))
@@ -194,14 +195,14 @@ class Provisioning:
 
 
 class Stabilized:
-    """Another controller whose machines go only when it did not want them for a while."""
+    """Another controller with machines that go only after some time without demand for them."""
 
     def __init__(self, controller: Controller, seconds: float) -> None:
         self.rule = controller.rule
         self._controller, self._window = controller, Stabilization(seconds)
 
     def decide(self, park: MachinePark, step: int) -> tuple[Floats, Floats | None]:
-        """Return what the other wants, or wanted lately and is still on."""
+        """Return the machines that the other wants, or wanted recently and that are still on."""
         wanted, weights = self._controller.decide(park, step)
         on = park.counts(kernel.BOOTING, kernel.UP)
         self._window, kept = self._window.after(park.now / 1000.0, wanted, on)
@@ -239,7 +240,7 @@ class Reactive:
         self._reserve = reserve
 
     def decide(self, park: MachinePark, step: int) -> tuple[Floats, Floats | None]:
-        """Return what is on, ten per cent more or ten per cent less, and machines for what waits."""
+        """Return the machines on, ten per cent more or ten per cent less, and machines for waiting tasks."""
         del step
         on = park.machines.state == kernel.UP
         used = (park.machines.capacity[on] - park.machines.free[on]).sum(axis=0)
@@ -262,7 +263,7 @@ class Packing:
         self._idle_before = np.zeros(sum(kind.count for kind in scene.machines), dtype=np.bool_)
 
     def decide(self, park: MachinePark, step: int) -> tuple[Floats, Floats | None]:
-        """Return machines for what waits, without those that were idle for a whole step."""
+        """Return machines for waiting tasks, without those that were idle for a whole step."""
         del step
         machines = park.machines
         idle = (machines.state == kernel.UP) & (machines.held == 0)
@@ -277,7 +278,7 @@ class Packing:
 
 
 class Unchanging:
-    """All machines, always: what provisioning saves against; or none at all, which serves nobody."""
+    """All machines, always: the baseline of savings by provisioning; or none at all, which serves no task."""
 
     rule = kernel.FIRST_FIT
 

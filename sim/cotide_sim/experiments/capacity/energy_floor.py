@@ -1,9 +1,9 @@
-"""The least energy in which tasks can run that start when they come: below it nobody comes who lets none wait.
+"""The least energy for tasks that start on arrival: a lower bound for every controller without waiting tasks.
 
-Called by `experiment`. Not a plan but a bound: of each step only the mean needs count, tasks may be cut into parts and
-moved at no cost, and machines are had in fractions, at once and without a boot. What remains is which type holds whom:
-for each step a linear program as eqs. 8, 9 and 13 of Zhang and Boutaba 2014, with the line below each power curve.
-Invariant: never above the energy of a controller under which no task waits.
+Called by `experiment`. A bound, not a plan: only the mean needs of each step count. Tasks may be cut into parts and
+moved at no cost, and fractions of machines are available at once without a boot. The assignment of tasks to types
+remains. For each step it is a linear program as eqs. 8, 9 and 13 of Zhang and Boutaba 2014, with the line below each
+power curve. Invariant: never above the energy of a controller under which no task waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cotide_solvers.highs import HighsSolver
 Floats = NDArray[np.float64]
 
 LEAST_NEED: Final = 1e-9
-"""Of a machine; less is what subtractions leave over."""
+"""Share of a machine; smaller values are rounding errors of subtractions."""
 
 
 def energy_floor(scene: Scenario) -> float:
@@ -31,18 +31,18 @@ def energy_floor(scene: Scenario) -> float:
     groups, need = mean_needs(scene)
     solver, kinds, joules = HighsSolver(time_limit_seconds=math.inf), scene.machines, 0.0
     for of_step in need:
-        there = of_step.max(axis=1) > LEAST_NEED
-        solved = solver.solve(_program(kinds, groups[there], of_step[there]))
-        if solved.status is Status.OPTIMAL:  # else demand is beyond all machines, and somebody waits: no bound
+        needed = of_step.max(axis=1) > LEAST_NEED
+        solved = solver.solve(_program(kinds, groups[needed], of_step[needed]))
+        if solved.status is Status.OPTIMAL:  # else demand exceeds all machines, and tasks wait: no bound
             joules += solved.cost * scene.step_seconds
     return joules / JOULES_PER_KWH
 
 
 def mean_needs(scene: Scenario) -> tuple[NDArray[np.bool_], Floats]:
-    """Return (G, M) which types hold a task of each group, and (steps, G, R) what its tasks need in the mean.
+    """Return (G, M) the types that fit each group, and (steps, G, R) the mean needs of its tasks.
 
-    A group is of tasks that need the same: a type may be given those whose mix suits it, heavy in cpu or in memory, so
-    that a share of all that it holds, with the mix of all, would be no bound.
+    A group contains tasks with the same needs. A controller may give a type the tasks of a suitable mix, heavy in cpu
+    or in memory. A bound that gives a type a share of all tasks, with the mix of all, would not hold.
     """
     run, first = scene.run, scene.warm_up_seconds
     capacity = np.array([kind.capacity for kind in scene.machines])
@@ -59,7 +59,7 @@ def mean_needs(scene: Scenario) -> tuple[NDArray[np.bool_], Floats]:
 
 
 def _task_seconds(arrival: Floats, seconds: Floats, edges: Floats) -> Floats:
-    """Return (edges,) seconds that tasks have run up to each moment, were none to wait."""
+    """Return (edges,) seconds that tasks have run up to each moment if no task waits."""
     done = np.zeros(len(edges))
     for times, sign in ((arrival, 1.0), (arrival + seconds, -1.0)):
         ordered = np.sort(times)
@@ -69,7 +69,7 @@ def _task_seconds(arrival: Floats, seconds: Floats, edges: Floats) -> Floats:
 
 
 def _program(kinds: tuple[MachineType, ...], groups: NDArray[np.bool_], need: Floats) -> LinearProgram:
-    """Columns: (M,) machines on, then for each pair the share of a group's needs, all > 0, that a type serves."""
+    """Columns: (M,) machines on, then for each pair the served share of a group's needs, all > 0."""
     pairs = np.argwhere(groups)
     capacity = np.array([kind.capacity for kind in kinds])
     count, resources = len(kinds), capacity.shape[1]
@@ -94,7 +94,10 @@ def _program(kinds: tuple[MachineType, ...], groups: NDArray[np.bool_], need: Fl
 
 
 def line_below(power: PowerCurve) -> tuple[float, float]:
-    """Return watts at no load, and more at full load, of the highest line below a curve that meets it at full load."""
+    """Return watts at no load, and the additional watts at full load.
+
+    They describe the highest line below a power curve that meets the curve at full load.
+    """
     loads = np.linspace(0.0, 1.0, len(power.watts))[:-1]
     slope = float(((power.watts[-1] - np.array(power.watts[:-1])) / (1.0 - loads)).max())
     return power.watts[-1] - slope, slope

@@ -1,8 +1,8 @@
 """The capacity experiment: every contender on every trace and seed, at settings chosen on other seeds, and the bars.
 
-Called by `cotide experiment capacity`. For each trace and goal of delay each contender runs at its cheapest setting
-that keeps the goal on the tuning seeds (`like_for_like`), and figures are those of the reported seeds. Invariant: the
-same data and seeds give the same report, but for the seconds that decisions took; a rival that wins is named.
+Called by `cotide experiment capacity`. For each trace and goal of delay, each contender runs at its cheapest setting
+that keeps the goal on the tuning seeds (`like_for_like`). Figures are those of the reported seeds. Invariant: the same
+data and seeds give the same report, except the seconds of decisions; a rival that wins is named.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ORACLE_BAR: Final = 1.1
 SAME_DELAY: Final = 1.05
 """Delays that differ by no more than this factor and a second count as equal (chosen)."""
 SHOWN_RUNS: Final = (OWN, BASELINE)
-"""Contenders whose machines are kept step by step, for Figs 3 and 4."""
+"""Contenders with machines recorded step by step, for Figs 3 and 4."""
 
 Settings = Mapping[str, tuple[float, ...]]
 
@@ -61,8 +61,8 @@ class TuningRow:
 class PolicyRow:
     """A contender on the reported seeds, at the setting that was chosen for a goal.
 
-    ``tuned``: whether it kept the goal on the tuning seeds; ``kept``: on how many reported ones. ``own_money_over_it``,
-    ``own_energy_over_it``: ours over its, by seed, ours per core-hour.
+    ``tuned``: whether it kept the goal on the tuning seeds; ``kept``: the number of reported seeds that keep it.
+    ``own_money_over_it``, ``own_energy_over_it``: ours over its, by seed, ours per core-hour.
     """
 
     policy: str
@@ -89,8 +89,8 @@ class PolicyRow:
 class GoalReport:
     """A goal on one trace.
 
-    ``floor_over_baseline``: the least energy in which tasks can run that start when they come, over the baseline's; no
-    rule comes below it that lets none wait. ``oracle_over_baseline``: what our program reaches that knows the future.
+    ``floor_over_baseline``: the least energy for tasks that start on arrival, over the baseline's; it bounds every rule
+    without waiting tasks. ``oracle_over_baseline``: the same for our program with the future known.
     """
 
     goal: Goal
@@ -120,7 +120,7 @@ class TraceReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All traces, the price of rounding up on small instances, and which bars were missed.
+    """All traces, the price of rounding up on small instances, and the missed bars.
 
     ``service_level`` is that of ours at the default; machines of all contenders stay for ``stabilization_seconds``
     after they were wanted.
@@ -172,7 +172,7 @@ def run(
 ) -> Report:
     """Run the experiment; without ``data`` on generated tasks.
 
-    So many arguments, because each is an option of the command.
+    Each of the many arguments is an option of the command.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def _choices(runs: Sequence[_Run], settings: Settings) -> list[dict[str, float]]
     for goal in GOALS:
         found = {}
         for name, tried in settings.items():
-            outcomes = {setting: [one.outcomes[(name, setting)] for one in runs] for setting in tried}
+            outcomes = {setting: [run.outcomes[(name, setting)] for run in runs] for setting in tried}
             cost = {
                 key: float(np.mean([outcome.money_per_core_hour for outcome in of])) for key, of in outcomes.items()
             }
@@ -255,12 +255,12 @@ def _trace_report(
     trace: str, tuned: Sequence[_Run], runs: Sequence[_Run], choices: Sequence[dict[str, float]], knobs: dict[str, str]
 ) -> TraceReport:
     tuning = [
-        _tuning_row(knobs[name], [one.outcomes[(name, setting)] for one in tuned])
+        _tuning_row(knobs[name], [run.outcomes[(name, setting)] for run in tuned])
         for name, setting in tuned[0].outcomes
     ]
     goals = [_goal_report(goal, tuned, runs, by_goal, knobs) for goal, by_goal in zip(GOALS, choices, strict=True)]
     return TraceReport(
-        trace, runs[0].reading, tuple(one.tasks for one in runs), tuple(one.classes for one in runs), runs[0].types,
+        trace, runs[0].reading, tuple(run.tasks for run in runs), tuple(run.classes for run in runs), runs[0].types,
         tuple(tuning), tuple(goals),
     )  # fmt: skip
 
@@ -275,17 +275,17 @@ def _goal_report(
     goal: Goal, tuned: Sequence[_Run], runs: Sequence[_Run], settings: dict[str, float], knobs: dict[str, str]
 ) -> GoalReport:
     def of(name: str) -> list[Outcome]:
-        return [one.outcomes[(name, settings[name])] for one in runs]
+        return [run.outcomes[(name, settings[name])] for run in runs]
 
     rows = []
     for name, setting in settings.items():
-        tuned_here = goal.excess([one.outcomes[(name, setting)] for one in tuned]) <= 0
+        tuned_here = goal.excess([run.outcomes[(name, setting)] for run in tuned]) <= 0
         rows.append(_row(goal, knobs[name], of(name), of(OWN), tuned=tuned_here))
     baseline = [outcome.energy_kwh for outcome in of(BASELINE)]
     return GoalReport(
         goal,
         tuple(rows),
-        Ratio.of([one.floor_kwh for one in runs], baseline),
+        Ratio.of([run.floor_kwh for run in runs], baseline),
         Ratio.of([outcome.energy_kwh for outcome in of(ORACLE)], baseline),
         {name: of(name)[0].by_type for name in SHOWN_RUNS},
     )
@@ -296,14 +296,14 @@ def _row(goal: Goal, knob: str, found: Sequence[Outcome], ours: Sequence[Outcome
         return Spread.of([getattr(outcome, measure) for outcome in found])
 
     def ratio(measure: str) -> Ratio:
-        return Ratio.of([getattr(our, measure) for our in ours], [getattr(one, measure) for one in found])
+        return Ratio.of([getattr(our, measure) for our in ours], [getattr(outcome, measure) for outcome in found])
 
     return PolicyRow(
         policy=found[0].policy,
         knob=knob,
         setting=found[0].reserve,
         tuned=tuned,
-        kept=sum(goal.excess([one]) <= 0 for one in found),
+        kept=sum(goal.excess([outcome]) <= 0 for outcome in found),
         energy_kwh=over("energy_kwh"),
         money_per_core_hour=over("money_per_core_hour"),
         switches=over("switches"),

@@ -1,4 +1,4 @@
-"""What rounding up costs: plans of small instances beside the integral optimum of the same program.
+"""Cost of rounding up: plans of small instances compared with the integral optimum of the same program.
 
 Called by `experiment`. Zhang and Boutaba 2014, sec. III, solve the program in fractions and round up. Here the same
 program is solved in whole machines and containers by HiGHS, and both are priced the same way. Invariant: fractions cost

@@ -1,4 +1,4 @@
-"""What the part before the run teaches, and the model of capacity that follows from it: the same for all contenders.
+"""Data learned from the part before the run, and the resulting model of capacity: the same for all contenders.
 
 Called by `experiment`; read by `controllers`. Invariant: nothing of the run is in the forecasts or the model; `peaks`,
 the true future, is read by the oracle only.
@@ -25,21 +25,21 @@ Floats = NDArray[np.float64]
 HORIZON: Final = 12
 """Steps: an hour of five-minute steps (chosen)."""
 FIT_PROBABILITY: Final = 0.9
-"""That a group of containers holds its tasks (chosen)."""
+"""Probability that a group of containers holds its tasks (chosen)."""
 HOSTED: Final = 0.9
 """Share of a label's tasks that a machine type must hold to be planned for it (chosen)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learned:
-    """What the training part taught, shared by all controllers of a scenario; forecasts are copied before use.
+    """Data learned from the training part, shared by all controllers of a scenario; forecasts are copied before use.
 
     Attributes
     ----------
     label : (n,) size class of the run's tasks.
-    peaks : (steps, S) most tasks of each size class in each step of the run, were none to wait: the true future.
-    yesterday : (steps, S) the same of the day before, at the same time of day.
-    sizes, shares : (S, R) mean needs, (S,) how common each class is.
+    peaks : (steps, S) most tasks of each size class in each step of the run if no task waits: the true future.
+    yesterday : (steps, S) the same for the day before, at the same time of day.
+    sizes, shares : (S, R) mean needs, (S,) share of each class.
     hosts : (M, K) whether machines of a type hold nine in ten tasks of a label.
     """
 

@@ -1,7 +1,8 @@
-"""The plot of the capacity experiment: machines over time and delays, beside Zhang and Boutaba 2014, Figs 3 to 6.
+"""The plot of the capacity experiment: machines over time and delays, compared with Zhang and Boutaba 2014, Figs 3 to
+6.
 
-Called by `cotide experiment capacity`. The paper's figures have no numbers to compare with; what they show is stated in
-the titles. Invariant: shows what was measured, computes nothing; the same numbers write the same file.
+Called by `cotide experiment capacity`. The paper's figures have no numbers to compare with; the titles describe them.
+Invariant: shows measurements, computes nothing; the same numbers write the same file.
 """
 
 from __future__ import annotations

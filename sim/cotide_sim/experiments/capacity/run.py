@@ -1,4 +1,4 @@
-"""One controller in one scenario, and what came of it.
+"""One controller in one scenario, and its outcome.
 
 Called by `experiment`. Steps of the scenario's length: the controller sees the park, the park follows, time passes.
 Invariant: the same scenario and controller give the same figures; energy, money and delays count from the end of the
@@ -28,7 +28,7 @@ CDF_POINTS = (0.0, 1.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 2
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to.
+    """The outcome of a run.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Outcome:
     in_use : share of the scarcest resource in use on the machines that are up, by sums over the steps' ends.
     without_turns : share of the pairs of step and class without a share for any type, under the rule by turns.
     delay_cdf : share of tasks that started within `CDF_POINTS`.
-    step_seconds : time that a decision took at the median, and ``longest_step_seconds`` at most.
+    step_seconds : median time of a decision; ``longest_step_seconds`` is the longest.
     """
 
     policy: str
@@ -92,9 +92,9 @@ def run_controller(scene: Scenario, learned: Learned, controller: Controller, po
     for step in range(steps):
         joules = park.machines.joules.sum()
         on, off = park.switched_on.copy(), park.switched_off.copy()
-        begun = time.perf_counter()
+        started = time.perf_counter()
         wanted, weights = controller.decide(park, step)
-        took.append(time.perf_counter() - begun)
+        took.append(time.perf_counter() - started)
         park.use_rule(controller.rule, weights)
         idle_turns[step] = 0.0 if weights is None else float((weights.sum(axis=1) <= 0).mean())
         park.set_targets(wanted)

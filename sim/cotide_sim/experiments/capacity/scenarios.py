@@ -1,8 +1,8 @@
-"""What the capacity experiment runs on: a stream of tasks, a park of machines, prices, and which stretch counts.
+"""Input of the capacity experiment: a stream of tasks, a park of machines, prices, and the stretch that counts.
 
 Called by `run`. Four sources: the Google 2011 job table, the Alibaba 2017 batch tasks, the OpenB pods, and a generated
-day for those who have no data. Invariant: the same source, data and seed give the same scenario; how a table was
-thickened or thinned to fit a park is said in `Scenario.reading`.
+day for users without data. Invariant: the same source, data and seed give the same scenario. `Scenario.reading`
+documents how a table was thickened or thinned to fit a park.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ DAY: Final = 86_400.0
 TRACES: Final = ("google2011", "alibaba2017", "openb")
 MARKET: Final = "US-MIDA-PJM_USD"
 PRICE_HOURS: Final = 168
-"""Of prices that have come, to whose mean later ones are foreseen to go back (as in the placement experiment)."""
+"""Past prices in use; forecasts of later prices return to their mean (as in the placement experiment)."""
 GOOGLE_MACHINES: Final = ((0.5, 0.5, 6732), (0.5, 0.25, 3863), (0.5, 0.75, 1001), (1.0, 1.0, 795), (0.25, 0.25, 126))
-"""Cpu, memory and number of the cell's machine types that are more than 0.5 % of it (Reiss et al., Heterogeneity and
-dynamicity of clouds at scale, SoCC 2012, Table 1); units of the largest machine."""
+"""Cpu, memory and number of the cell's machine types above 0.5 % of it; units of the largest machine. Source: Reiss et
+al., Heterogeneity and dynamicity of clouds at scale, SoCC 2012, Table 1."""
 GOOGLE_TASKS: Final = 30
-"""Tasks that stand for a job of the Google table, whose rows have one; the trace's mean is 37 (chosen)."""
+"""Tasks that represent a job of the Google table, with one task a row; the trace's mean is 37 (chosen)."""
 ALIBABA_SHARE: Final = 40
-"""One of so many instances of an Alibaba task is kept (chosen: what fits a park of a hundred machines)."""
+"""One of so many instances of an Alibaba task is kept (chosen: fits a park of a hundred machines)."""
 OPENB_COPIES: Final = 8
-"""Pods that stand for a pod of the OpenB list, which is a sample (chosen)."""
+"""Pods that represent a pod of the OpenB list, which is a sample (chosen)."""
 GPUS_OF_LARGEST: Final = 8
-"""Of a node of that trace: the unit in which GPUs count as a resource."""
+"""GPUs of a node of that trace: the unit of GPUs as a resource."""
 HEADROOM: Final = 2.5
 """Capacity of the park over the highest demand of the training part, by its scarcest resource (chosen)."""
 ON_COST_HOURS: Final = 1.0 / 6.0
@@ -58,11 +58,11 @@ class Scenario:
 
     Attributes
     ----------
-    train, run : tasks before, from which classes and forecasts are learned, and tasks of the run, each from 0 s.
+    train, run : earlier tasks for learning classes and forecasts, and tasks of the run, each from 0 s.
     machines : types with counts; ``boot_seconds`` of each.
-    warm_up_seconds, score_seconds : what of the run does not count, and what does.
+    warm_up_seconds, score_seconds : the part of the run that does not count, and the part that counts.
     price : (hours,) money per kWh, from the run's start on; ``price_before`` (hours,) up to it.
-    reading : how the table was read, in words.
+    reading : the reading of the table, in words.
     train_seconds : length of the part before the run, which ends where the run starts.
     devices : GPUs of a machine of each type; empty for none.
     """
@@ -86,7 +86,7 @@ class Scenario:
         return self.price[np.minimum((seconds // 3600.0).astype(np.int64), len(self.price) - 1)]
 
     def foreseen_price(self, now: float, steps: int) -> Floats:
-        """Return (steps,) prices as they are foreseen at a time of the run: later hours are not known yet."""
+        """Return (steps,) forecast prices at a time of the run: later hours are not known yet."""
         hour = min(int(now // 3600.0), len(self.price) - 1)
         history = np.concatenate((self.price_before, self.price[: hour + 1]))[-PRICE_HOURS:]
         return foreseen_prices(history, steps, self.step_seconds)
@@ -95,7 +95,8 @@ class Scenario:
 def scenario(trace: str, data: Path | None, seed: int, *, score_hours: float | None = None) -> Scenario:
     """Return the scenario of a trace.
 
-    ``trace``: one of `TRACES`, or ``generated``. ``score_hours``: what counts, for a first look; None for the usual.
+    ``trace``: one of `TRACES`, or ``generated``. ``score_hours``: length of the stretch that counts, for a first look;
+    None for the usual.
 
     Raises
     ------
@@ -186,7 +187,7 @@ def _openb(data: Path, rng: np.random.Generator) -> TaskStream:
         gpus = (many * each / DEVICE / GPUS_OF_LARGEST, many, each / DEVICE)
         rows.append((row.number("creation_time"), ended - started, *need, *gpus, float(row.text("qos") == "LS")))
     table = np.array(rows)
-    table = table[table[:, 0] >= 115 * DAY]  # the months before hold a pod in a few days
+    table = table[table[:, 0] >= 115 * DAY]  # the months before have a pod every few days
     copies = np.repeat(np.arange(len(table)), OPENB_COPIES)
     times = table[copies, 0] + rng.uniform(0.0, 1800.0, len(copies))
     tasks = (times, table[copies, 1], table[copies, 2:5], table[copies, 7])
@@ -228,7 +229,7 @@ def _stream(
 def _machines(
     trace: str, train: TaskStream, data: Path | None, rng: np.random.Generator
 ) -> tuple[tuple[MachineType, ...], tuple[float, ...]]:
-    """Return types whose counts are in the proportions of the real park, with published curves drawn by the seed."""
+    """Return types with counts in the proportions of the real park, and published curves drawn by the seed."""
     shapes = GOOGLE_MACHINES if trace != "openb" or data is None else _openb_shapes(data)
     capacity = np.array([shape[:-1] for shape in shapes], dtype=np.float64)
     share = np.array([shape[-1] for shape in shapes], dtype=np.float64)
@@ -236,7 +237,7 @@ def _machines(
     demand = _highest(train)
     scale = HEADROOM * float((demand / (share @ capacity)).max())
     counts = np.maximum(np.round(share * scale), 2).astype(int)
-    # Which make a type is stays open in the traces: the seed deals the makes out, so figures hold over all of them.
+    # The traces do not give the make of a type: the seed draws the makes, so figures hold over all of them.
     makes = rng.permutation(np.arange(len(shapes)) % len(SERVERS))
     boots = rng.permutation(np.linspace(*BOOT_SECONDS, len(shapes)))
     types = []
@@ -250,7 +251,7 @@ def _machines(
 
 
 def _hosted(stream: TaskStream, machines: Sequence[MachineType], gpus: Sequence[int]) -> TaskStream:
-    """Return the tasks that some type holds: the others would wait under any controller."""
+    """Return the tasks that some type can hold: the others would wait under any controller."""
     capacity = np.array([kind.capacity for kind in machines])
     fits = np.all(stream.need[:, None, :] <= capacity[None] + 1e-9, axis=2)
     if stream.devices is not None:
@@ -271,7 +272,7 @@ def _openb_shapes(data: Path) -> Sequence[tuple[float, ...]]:
 
 
 def _highest(stream: TaskStream) -> Floats:
-    """Return (R,): the most that was needed at one time, were none to wait; whole hours are looked at."""
+    """Return (R,): the highest needs at one time if no task waits; only whole hours are checked."""
     hours = np.arange(0.0, stream.arrival[-1], 600.0)
     found = np.zeros(stream.need.shape[1])
     ends = stream.arrival + stream.seconds

@@ -1,8 +1,8 @@
 """Figs. 9 and 10 of Wen et al.: HSA with DMNS, DMAS and BFD on 4,096 nodes, under switches of 32 to 256 ports.
 
 Called by ``cotide experiment consolidation``.
-Means over seeds, with the least and the largest. The figures are pictures without numbers; the
-text says what they show, and `missed_in_hierarchy` checks that.
+Means over seeds, with the least and the largest. The figures are pictures without numbers; the text describes them, and
+`missed_in_hierarchy` checks that description.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _row(kind: Kind, ports: int, name: str, seeds: Sequence[int], nodes: int) ->
 
 
 def missed_in_hierarchy(rows: Sequence[HierarchyRow]) -> list[str]:
-    """Return what section VII-C says and the rows do not show."""
+    """Return the statements of section VII-C that the rows do not confirm."""
     missed = []
     by_key = {(row.kind, row.ports, row.method): row for row in rows}
     ports = sorted({row.ports for row in rows})
@@ -111,7 +111,7 @@ def missed_in_hierarchy(rows: Sequence[HierarchyRow]) -> list[str]:
                 missed.append(f"{kind}, {name}: the transfer of level 2 and above does not fall with the ports")
             best = min(ports, key=lambda port: by_key[kind, port, name].roldt)
             if best != 64 and 64 in ports:
-                missed.append(f"{kind}, {name}: most stable (least RoLDT) with {best} ports, the text says 64")
+                missed.append(f"{kind}, {name}: most stable (least RoLDT) with {best} ports, the text states 64")
     return missed
 
 

@@ -1,12 +1,12 @@
-"""`JointPeaks`, our rule over time: hosts are packed so that they would have held the last hours.
+"""`JointPeaks`, our rule over time: hosts are packed so that the loads of the last hours would have fitted.
 
 Played by `traces`. A machine is a vector of its peaks in each of the last eight half hours, and a packing must hold in
-every one of them: machines whose peaks come at different times share a host, and those that rise together do not. Sums
-of peaks over time, which rules on one number a machine pack by, know neither. All is times a factor that the overloads
-seen so far set, within narrow limits. At every slot hosts that are nearly full are eased.
+every half hour. Machines with peaks at different times share a host, and those that rise together do not. Rules with
+one number a machine pack by sums of peaks over time and know neither. All sizes are multiplied by a factor that follows
+the overloads so far, within narrow limits. At every slot hosts that are nearly full are eased.
 
-A plan is carried out only if it frees a host and moves no more than `budget` machines for each; consolidation packs to
-`reserve` above the factor, so that a plan is not undone soon after.
+A plan is carried out only if it frees a host and moves at most `budget` machines for each freed host. Consolidation
+packs to `reserve` above the factor, so that a plan is not undone soon after.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cotide_sim.experiments.consolidation.rules import (
 )
 
 PARTS: Final = 8
-"""Half hours that are looked back (chosen among 1 to 4 hours in parts of 5 to 30 minutes, on two weeks of Azure)."""
+"""Number of past half hours in use (chosen among 1 to 4 hours in parts of 5 to 30 minutes, on two weeks of Azure)."""
 PART: Final = 6
 """Slots of a half hour."""
 
@@ -56,7 +56,7 @@ class JointPeaks(Still):
     name: str = "ours"
 
     def learn(self, overloaded: float) -> None:
-        """Move the factor by how far the overloads of the last eight hours are from what is allowed."""
+        """Move the factor by the distance of the overloads of the last eight hours from the allowed share."""
         self.slots += 1
         self.seen += (overloaded - self.seen) / min(self.slots, 8 * HOUR)
         self.factor *= float(np.exp(0.002 * np.clip(self.seen / self.allowed - 1, -1, 8)))

@@ -1,7 +1,7 @@
 """The plots of the consolidation experiments: Figs. 5 to 10 of Wen et al., and the rules on recorded loads.
 
 Called by `cotide experiment consolidation` and `cotide experiment consolidation-traces`. The paper's figures are
-pictures without numbers; what its tables print is drawn as crosses. Invariant: shows what was measured, computes
+pictures without numbers; the figures of its tables are drawn as crosses. Invariant: shows measurements, computes
 nothing; the same numbers write the same file.
 """
 
@@ -27,7 +27,7 @@ BARS: Final = 0.8
 """Width of the bars of one group together, where groups stand 1 apart."""
 SHOWN_NODES: Final = 32
 SHOWN_PORTS: Final = 4
-"""Tree whose weights are drawn as Fig. 6, whose own has no numbers (chosen: three levels, and legible)."""
+"""Tree of the weights drawn as Fig. 6; the paper's figure has no numbers (chosen: three levels, and legible)."""
 
 
 def draw(cells: Sequence[Cell], curves: Sequence[CurvePoint], rows: Sequence[HierarchyRow], path: Path) -> None:

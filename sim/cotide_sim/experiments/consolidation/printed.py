@@ -1,6 +1,6 @@
-"""What Wen et al. print: Tables I and II. Figs. 5 to 10 are pictures, of which the text says what they show.
+"""The printed figures of Wen et al.: Tables I and II. Figs. 5 to 10 are pictures that only the text describes.
 
-Read by `tables`. Each entry is nodes used and transfer, means over instances (100, as the fractions tell).
+Read by `tables`. Each entry is nodes used and transfer, means over instances (100, as the fractions show).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""`RecordedLoad`: machines or pods with what they asked for and what they used, five minutes by five minutes.
+"""`RecordedLoad`: machines or pods with their requests and their use in steps of five minutes.
 
-Built from the public sets for `traces`. PlanetLab is set up as Beloglazov and Buyya 2012 do, four kinds of virtual
-machines in turn on hosts of two kinds; but for memory, which the trace does not record and which would decide alone.
-Azure's machines draw 1, 2 or 4 cores by the seed, and so little memory that cpu binds. OpenB and Alibaba 2017 record
-requests and times of pods, but no use: each pod is given the record of an Azure machine by the seed, which is said in
-the report. Memory is taken as asked for, always in use.
+Built from the public sets for `traces`. PlanetLab is set up as in Beloglazov and Buyya 2012: four kinds of virtual
+machines in turn on hosts of two kinds. Memory is the exception: the trace does not record it, and it would decide
+alone. Azure's machines draw 1, 2 or 4 cores by the seed, and so little memory that cpu binds. OpenB and Alibaba 2017
+record requests and times of pods, but no use. Each pod receives the record of an Azure machine by the seed, and the
+report states this. Requested memory counts as always in use.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LARGE_HOST: Final = (16_000, 64_000)
 QUARTER_HOST: Final = (16_000, 16_000)
 """A quarter of a machine of the Alibaba 2017 trace: of its 64 cores, and of its memory in parts of 64,000 (chosen)."""
 OPENB_STRETCHES: Final = 6
-"""Stretches of four days that OpenB is read in, by how busy they are (chosen: pods fill thirty days)."""
+"""Stretches of four days of OpenB, ordered by load (chosen: pods fill thirty days)."""
 SMALL_HOST: Final = (8_000, 32_000)
-"""The same of Azure's 70 machines (chosen: so that they are on some twenty hosts)."""
+"""The same for Azure's 70 machines (chosen: they fill some twenty hosts)."""
 AZURE_SLOTS: Final = 3 * DAY
 TUNING_SLOTS: Final = 14 * DAY
-"""The first two weeks of Azure: constants and settings are chosen on them, and nothing is reported of them."""
+"""The first two weeks of Azure: constants and settings are chosen on them, and reports leave them out."""
 FIRST_TUNING_SEED: Final = 100
-"""Seeds from here on read what settings are chosen on; those below read what is reported."""
+"""Seeds from here on read the tuning data; those below read the reported data."""
 TUNING_PARTS: Final = 2
 """Days of PlanetLab and stretches of OpenB that are kept for choosing, the last ones."""
 BORROWED: Final = "use borrowed from Azure's machines"
@@ -49,12 +49,12 @@ BORROWED: Final = "use borrowed from Azure's machines"
 
 @dataclass(frozen=True)
 class RecordedLoad:
-    """What runs, and on what.
+    """The machines and their hosts.
 
     Attributes
     ----------
-    name, note : of the set, and what is not recorded in it.
-    asked : (M, 2) cpu and memory that each asks for.
+    name, note : of the set, and its unrecorded data.
+    asked : (M, 2) requested cpu and memory of each.
     used : (M, S) cpu that each uses in each slot; nan where it does not run.
     hosts : (N, 2) cpu and memory of each host.
     """
@@ -72,7 +72,7 @@ class RecordedLoad:
 
 
 def read_recorded(name: str, data: Path, seed: int) -> RecordedLoad:
-    """Read one set; the seed chooses the day or week, and draws what is not recorded.
+    """Read one set; the seed chooses the day or week, and draws the unrecorded data.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def _known_slots(slots: int, seed: int) -> range:
 
 
 def _part(seed: int, parts: int) -> int:
-    """Return which of the parts of a set a seed reads."""
+    """Return the parts of a set that a seed reads."""
     if seed >= FIRST_TUNING_SEED:
         return parts - 1 - seed % TUNING_PARTS
     return seed % (parts - TUNING_PARTS)
@@ -148,7 +148,7 @@ def _alibaba(data: Path, seed: int) -> RecordedLoad:
 def _with_borrowed(
     name: str, data: Path, table: Floats, seed: int, slots: int, host: tuple[int, int], rank: int = 0
 ) -> RecordedLoad:
-    """Take one of the busiest stretches of some slots, and give each pod the record of one of Azure's machines.
+    """Take one of the busiest stretches of some slots, and assign each pod the record of one of Azure's machines.
 
     ``rank``: 0 for the busiest one, 1 for the busiest of those that do not overlap with it, and so on.
     """

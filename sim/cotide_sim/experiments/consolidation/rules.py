@@ -1,8 +1,7 @@
-"""Rules of consolidation over time: what each takes for the size of a machine, and when it moves what.
+"""Rules of consolidation over time: each rule's size of a machine, and its moves.
 
 Played by `traces`. A rule sees use up to the slot before, never the slot it decides for. `Requests` and `LastUse`
-consolidate once an hour; `Thresholds` looks at every slot, as Beloglazov and Buyya 2012 have it; ours is
-`joint_peaks`.
+consolidate once an hour; `Thresholds` looks at every slot, as in Beloglazov and Buyya 2012; ours is `joint_peaks`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ HOUR: Final = 12
 HOT: Final = 0.9
 """Share of its cpu above which a host is eased at every slot (chosen)."""
 ROOM: Final = 0.85
-"""Share of its cpu up to which a host is filled when another is eased (chosen)."""
+"""A host is filled up to this share of its cpu when another is eased (chosen)."""
 QUARTER: Final = 3
 """Slots of a quarter of an hour, after which rules with our actions consolidate (chosen)."""
 BUDGET: Final = 12
@@ -30,11 +29,11 @@ BUDGET: Final = 12
 
 @dataclass
 class Cluster:
-    """What a rule may look at.
+    """The data that a rule may read.
 
     Attributes
     ----------
-    asked : (M, 2) requests. hosts : (N, 2). used : (M, S) measured use, of which only slots before `slot` may be read.
+    asked : (M, 2) requests. hosts : (N, 2). used : (M, S) measured use; a rule may read only slots before `slot`.
     on : (M,) host of each machine, -1 where it does not run.
     """
 
@@ -64,11 +63,11 @@ class Rule(Protocol):
         ...
 
     def moves(self, cluster: Cluster) -> Integers:
-        """Return the (M,) hosts that the machines shall be on."""
+        """Return the (M,) target hosts of the machines."""
         ...
 
     def learn(self, overloaded: float) -> None:
-        """Take note of the share of used hosts that were overloaded in a slot."""
+        """Record the share of used hosts that were overloaded in a slot."""
         ...
 
 
@@ -117,12 +116,12 @@ def loads_of(cluster: Cluster, sizes: Integers) -> Integers:
 
 @dataclass
 class Still:
-    """No consolidation: machines stay where best fit on requests put them."""
+    """No consolidation: machines stay on the hosts of best fit on requests."""
 
     name: str = "none"
 
     def sizes(self, cluster: Cluster) -> Integers:
-        """Return what was asked for."""
+        """Return the requests."""
         return cluster.asked[:, 0]
 
     def moves(self, cluster: Cluster) -> Integers:
@@ -146,7 +145,7 @@ class Requests(Still):
 
 @dataclass
 class LastUse(Still):
-    """DMNS (or BFD anew) once an hour on the last hour's largest use and a margin: no forecast.
+    """DMNS (or BFD from scratch) once an hour on the last hour's largest use and a margin: no forecast.
 
     ``acting``: with the actions of ours, which eases at every slot and consolidates each quarter of an hour where it
     pays.
@@ -185,8 +184,8 @@ class LastUse(Still):
 class Thresholds(Still):
     """A static threshold with minimum migration time: ease hosts above it, empty the least used one that can be.
 
-    Beloglazov and Buyya 2012: overload by threshold (THR 0.8), the machine with the least memory moves first, placed by
-    best fit (power-aware best fit, with hosts of like efficiency); then hosts are emptied, least used first.
+    Beloglazov and Buyya 2012: overload by threshold (THR 0.8); the machine with the least memory moves first, placed by
+    best fit (power-aware best fit, with hosts of like efficiency). Then hosts are emptied, least used first.
     """
 
     threshold: float = 0.8
@@ -225,7 +224,7 @@ class Thresholds(Still):
 def ease(cluster: Cluster, sizes: Integers, limit: Floats, room: Floats | Integers, first: Integers) -> Integers:
     """Move machines off hosts above a limit, those with the least `first` first, until each is below it.
 
-    ``room``: (N, 2) up to which a host is filled that takes some.
+    ``room``: (N, 2) filling limit of a host that receives machines.
     """
     on = cluster.on.copy()
     loads = loads_of(cluster, sizes)
@@ -246,7 +245,7 @@ def ease(cluster: Cluster, sizes: Integers, limit: Floats, room: Floats | Intege
 
 
 def eased(cluster: Cluster, unseen: Integers, hot: float = HOT) -> Integers:
-    """Return the hosts after easing those whose last use is above ``hot``; a machine without a past counts ``unseen``.
+    """Return the hosts after easing those with a last use above ``hot``; a machine without a past counts ``unseen``.
 
     The machine that used most moves first.
     """
@@ -263,7 +262,8 @@ def eased(cluster: Cluster, unseen: Integers, hot: float = HOT) -> Integers:
 
 
 def if_it_pays(on: Integers, planned: Integers, budget: int = BUDGET) -> Integers:
-    """Return the hosts of a plan that frees a host and moves no more than the budget for each; else those of now."""
+    """Return the hosts of a plan that frees a host and moves no more than the budget for each; else the present
+    ones."""
     running = on >= 0
     freed = len(np.unique(on[running])) - len(np.unique(planned[running]))
     moves = np.count_nonzero(on != planned)

@@ -1,10 +1,10 @@
-"""Tables I and II of Wen et al. and Figs. 5, 7 and 8: KMNS, DMNS, DMAS and BFD under one switch, beside ours.
+"""Tables I and II of Wen et al. and Figs. 5, 7 and 8: KMNS, DMNS, DMAS and BFD under one switch, and ours.
 
 Called by ``cotide experiment consolidation``.
-Every figure is a mean over instances, with its least and largest mean over seeds; every seed is
-as many instances as the paper has. A printed figure counts as reproduced when it is no further from ours than three
-standard errors of both means. For BFD the text leaves open what "the node from which most applications are transferred"
-counts: the printed transfer must lie between matching by size, which is ours, and matching by number.
+Every figure is a mean over instances, with its least and largest mean over seeds; every seed has as many instances as
+the paper. A printed figure counts as reproduced when it is no further from ours than three standard errors of both
+means. For BFD the paper takes the node with "most applications" transferred, without a definition of "most". The
+printed transfer must lie between matching by size, which is ours, and matching by number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CURVE_POINTS: Final = 17
 ERRORS: Final = 3.0
 """Standard errors within which two means count as the same (chosen)."""
 SLACK: Final = 0.002
-"""By how much RoDT may fall from one K to the next before the curve no longer counts as rising (chosen)."""
+"""Allowed fall of RoDT from one K to the next for a curve that counts as rising (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Cell:
 
     Attributes
     ----------
-    nodes, transfer : means; each with the least and the largest mean of a seed beside it.
+    nodes, transfer : means; each with the least and the largest mean of a seed.
     printed_nodes, printed_transfer : the paper's; None where it has none.
     above_transfer : mean transfer over the least that any plan with as few nodes has, less 1.
     at_fewest : share of instances with as few nodes as the bound.
@@ -88,7 +88,7 @@ def run_tables(
     instances: int = INSTANCES,
     progress: Callable[[str, float], object] = lambda _text, _share: None,
 ) -> list[Cell]:
-    """Return every cell of Tables I and II, and ours and FFD beside them."""
+    """Return every cell of Tables I and II, with ours and FFD added."""
     cells = []
     cases = [(kind, size) for kind in KINDS for size in sizes]
     for at, (kind, size) in enumerate(cases):
@@ -162,7 +162,7 @@ def transfer_by_number(instance: Instance, outcome: Outcome) -> int:
 
 
 def run_curves(seed: int, *, sizes: Sequence[int] = SIZES, instances: int = 20) -> list[CurvePoint]:
-    """Return RoNU, RoDT and RoDTE of KMNS over K, on uniform input (Figs. 5 and 7 do not say which)."""
+    """Return RoNU, RoDT and RoDTE of KMNS over K, on uniform input (Figs. 5 and 7 do not name theirs)."""
     points = []
     for size in sizes:
         cases = [generated_instance("uniform", size, seed * instances + number) for number in range(instances)]
@@ -182,7 +182,7 @@ def run_curves(seed: int, *, sizes: Sequence[int] = SIZES, instances: int = 20) 
 
 
 def missed_in_tables(cells: Sequence[Cell]) -> list[str]:
-    """Return what the tables state and these cells do not show, and where ours misses its own bars."""
+    """Return the statements of the tables that these cells do not confirm, and the missed bars of ours."""
     missed = []
     by_key = {(cell.kind, cell.nodes_given, cell.method): cell for cell in cells}
     for cell in cells:
@@ -210,7 +210,7 @@ def missed_in_tables(cells: Sequence[Cell]) -> list[str]:
 
 
 def missed_in_curves(points: Sequence[CurvePoint]) -> list[str]:
-    """Return what section V-B says of Figs. 5 and 7 and the curves do not show."""
+    """Return the statements of section V-B about Figs. 5 and 7 that the curves do not confirm."""
     missed = []
     for size in sorted({point.nodes_given for point in points}):
         curve = [point for point in points if point.nodes_given == size]

@@ -1,9 +1,9 @@
 """Consolidation over days of recorded loads: hosts used, machines moved, and overloads at the measured use.
 
 Called by ``cotide experiment consolidation-traces``. The same machines come and go under every rule, placed by best fit
-on the rule's own sizes; a rule decides on what was measured before, and pays for what is measured then. A violation is
-a host in use with more cpu used in a slot than it has. Every contender has ten settings of its knob; the one with the
-fewest node-hours that keeps a goal of violations on the tuning seeds is judged on the reported ones (`like_for_like`).
+on the rule's own sizes. A rule decides on earlier measurements, and pays for the later ones. A violation is a host in
+use with more cpu used in a slot than it has. Every contender has ten settings of its knob. Of those that keep a goal of
+violations on the tuning seeds, the one with the fewest node-hours is judged on the reported seeds (`like_for_like`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MARGINS: Final = (-0.2, -0.1, 0.0, 0.15, 0.25, 0.4, 0.5, 0.65, 1.0, 1.5)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """How a rule is made at a setting, and the settings that are tried; one alone where a rule has no knob."""
+    """The factory of a rule at a setting, and the tried settings; only one where a rule has no knob."""
 
     make: Callable[[float], Rule]
     knob: str
@@ -91,9 +91,9 @@ class TraceRow:
     Attributes
     ----------
     goal : share of violations that the setting keeps on the tuning seeds, where ``tuned``; nan for the optimum.
-    kept : reported seeds on which it keeps it.
+    kept : reported seeds that keep the goal.
     saved : node-hours below those of DMNS on requests, as a share.
-    own_hours_over_it : node-hours of ours over its, by seed.
+    own_hours_over_it : node-hours of ours over those of the rule, by seed.
     """
 
     load: str
@@ -146,7 +146,7 @@ def _place_new(cluster: Cluster, rule: Rule, runs: np.ndarray[tuple[int], np.dty
     new = np.flatnonzero(runs & (cluster.on < 0))
     if not len(new):
         return
-    # What has no past counts with its request, under every rule.
+    # A machine without a past counts with its request, under every rule.
     loads = loads_of(cluster, rule.sizes(cluster))
     everywhere = np.ones(len(loads), np.bool_)
     for machine in new[np.argsort(-cluster.asked[new, 0], kind="stable")]:
@@ -157,7 +157,7 @@ def _place_new(cluster: Cluster, rule: Rule, runs: np.ndarray[tuple[int], np.dty
 
 
 def lower_bound(load: RecordedLoad) -> float:
-    """Return node-hours that no rule can be below without overload, even one that knows what comes (by volume)."""
+    """Return a lower bound of node-hours without overload, even for a rule that knows the future (by volume)."""
     largest = np.cumsum(-np.sort(-load.hosts, axis=0), axis=0)
     hours = 0.0
     for slot in range(load.slots):
@@ -182,7 +182,7 @@ def run_traces(
     rows = [_row(loads[0].name, goal, name, settings[(goal, OURS)], settings[(goal, name)], tuned, played)
             for goal, name in settings]  # fmt: skip
     bounds = [lower_bound(load) for load in loads]
-    base = np.array([one.node_hours for one in played[(BASE, 0.0)]])
+    base = np.array([outcome.node_hours for outcome in played[(BASE, 0.0)]])
     none = Spread.of([0.0])
     rows.append(
         TraceRow(
@@ -216,16 +216,16 @@ def _excess(goal: float, found: Sequence[Played]) -> float:
 
 def _row(load: str, goal: float, name: str, own: float, setting: float, tuned: Plays, played: Plays) -> TraceRow:
     found, ours, knob = played[(name, setting)], played[(OURS, own)], CONTENDERS[name].knob
-    hours = [one.node_hours for one in found]
-    base = float(np.sum([one.node_hours for one in played[(BASE, 0.0)]]))
+    hours = [outcome.node_hours for outcome in found]
+    base = float(np.sum([outcome.node_hours for outcome in played[(BASE, 0.0)]]))
     return TraceRow(
         load, goal, name, f"{knob} {setting:g}" if knob else "",
         _excess(goal, tuned[(name, setting)]) <= 0,
-        sum(one.violations <= goal for one in found),
+        sum(outcome.violations <= goal for outcome in found),
         Spread.of(hours),
-        Spread.of([one.moves for one in found]),
-        Spread.of([one.violations for one in found]),
-        float(np.mean([one.kilowatt_hours for one in found])),
+        Spread.of([outcome.moves for outcome in found]),
+        Spread.of([outcome.violations for outcome in found]),
+        float(np.mean([outcome.kilowatt_hours for outcome in found])),
         float(1 - np.sum(hours) / base),
         Ratio.of([our.node_hours for our in ours], hours),
     )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Scheduling on forecast slack beside scheduling without (Jiang et al.)."""
+"""Scheduling on forecast slack compared with scheduling without forecasts (Jiang et al.)."""

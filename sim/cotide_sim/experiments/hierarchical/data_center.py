@@ -1,12 +1,11 @@
-"""The paper's data center for experiment hierarchical: machines, a day of tasks, and what its production uses.
+"""The paper's data center for experiment hierarchical: machines, a day of tasks, and the usage of production.
 
 Called by `hierarchical.schedule`. The six machines are Table I of Jiang et al., and the numbers of tasks by priority
-those of Table II (2287, which is what the table adds up to; with the 2017 of the text the paper's own delays can't be,
-see docs/slack-scheduling.md). The trace slice itself was never published, so tasks and usage are generated: run times
-follow the text and figure 4 (over 40 % within 300 s, half within 500 s) and beyond that the tail of the trace that the
-slice was cut from, tasks come in bursts as jobs do, and their requests are chosen;
-`schedule.DEFAULT_LOAD` scales them. Real series of production usage may be given instead. Invariant:
-same seed, same day.
+are those of Table II. The table adds up to 2287; with the 2017 of the text the paper's own delays are impossible, see
+docs/slack-scheduling.md. The trace slice itself was never published, so tasks and usage are generated. Run times follow
+the text and figure 4 (over 40 % within 300 s, half within 500 s); longer ones follow the tail of the trace that
+contains the slice. Tasks come in bursts as jobs do, and their requests are chosen; `schedule.DEFAULT_LOAD` scales them.
+Real series can replace the generated production usage. Invariant: same seed, same day.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from cotide_sim.traces.load.load_series import SLOT_SECONDS, LoadSeries
 
 DAY_SECONDS: Final = 86_400.0
 SAMPLE_SECONDS: Final = 20.0
-"""How often usage is measured; chosen: every slot size of the paper is a multiple."""
+"""Interval between measurements of usage; chosen: every slot size of the paper is a multiple."""
 DAY_SAMPLES: Final = int(DAY_SECONDS / SAMPLE_SECONDS)
 WHOLE_MILLICORES: Final = 100_000
-"""Cpu 1 of the paper's normalised machines, in millicores; chosen fine enough that rounding is nothing."""
+"""Cpu 1 of the paper's normalised machines, in millicores; chosen fine enough that rounding is negligible."""
 WHOLE_BYTES: Final = 1_000_000_000_000
 REFERENCE_RATE: Final = 1500.0
 """MIPS at which a task takes its drawn time; Table I's middle."""
 GRATIS_TASKS: Final = 1754
 BATCH_TASKS: Final = 475 + 58
 TAIL_SPREAD: Final = 1.57
-"""Root mean square of log(seconds / 500 s) over the run times above 500 s of priorities 0 to 8 in the Google 2011 job
-features (18,977 jobs; 1.57 for gratis and 1.58 for batch)."""
+"""Root mean square of log(seconds / 500 s) over the run times above 500 s. Source: priorities 0 to 8 of the Google 2011
+job features (18,977 jobs; 1.57 for gratis and 1.58 for batch)."""
 LONGEST_SECONDS: Final = 17 * 3600.0
 """The longest run time there."""
 ONLINE_SHARE: Final = 0.35
@@ -74,7 +73,7 @@ class Task:
 
 
 def draw_tasks(seed: int, *, load: float = 1.0) -> list[Task]:
-    """Return the day's tasks in order of submission; ``load`` scales what they ask for."""
+    """Return the day's tasks in order of submission; ``load`` scales their requests."""
     generator = np.random.default_rng([seed, 1])
     classes = [WorkloadClass.GRATIS] * GRATIS_TASKS + [WorkloadClass.BATCH] * BATCH_TASKS
     generator.shuffle(classes)
@@ -106,7 +105,7 @@ def draw_usage(seed: int) -> Floats:
     """Return (2, 6, 2 days of samples) production usage as shares of each machine: cpu and memory.
 
     A daily course with a peak of 1.3 times the mean (Jiang et al., section I), a smooth wander, jitter, and now and
-    then a surge of some minutes. The first day is there to fit models on.
+    then a surge of some minutes. The first day serves to fit models.
     """
     generator = np.random.default_rng([seed, 2])
     samples = 2 * DAY_SAMPLES

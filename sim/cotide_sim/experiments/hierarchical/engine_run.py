@@ -1,11 +1,11 @@
 """One run of experiment hierarchical: the day of `data_center` through the real engine with policy `hierarchical`.
 
 Called by `hierarchical.schedule`. One direction: tasks and samples -> events -> `Scheduler.handle` -> instructions ->
-task starts and ends -> events. What differs between runs is the forecaster behind the `NodeForecasted` events.
-Invariant: the same arguments give the same run.
+task starts and ends -> events. Runs differ only in the forecaster behind the `NodeForecasted` events. Invariant: the
+same arguments give the same run.
 
-As in Jiang et al.: a machine's workload is the real usage of production plus what batch and gratis tasks are allocated;
-a task that is evicted or killed starts over from the queue; run time is length by MIPS, whatever else runs.
+As in Jiang et al., a machine's workload is the real usage of production plus the allocation of batch and gratis tasks.
+An evicted or killed task starts over from the queue. Run time is length by MIPS, whatever else runs.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from cotide_sim.experiments.hierarchical.data_center import (
 )
 
 COUNTED_SLOT_SECONDS: Final = 300.0
-"""Overloads are counted in slots of this length whatever slot a run predicts for, so that runs can be compared."""
+"""Overloads are counted in slots of this length for every prediction slot, so that runs can be compared."""
 DRAIN_SECONDS: Final = 2 * DAY_SECONDS
-"""What still waits at the end of the day is given two more days of the same usage, without new tasks: the longest task
+"""Tasks that still wait at the end of the day get two more days of the same usage, without new tasks: the longest task
 takes up to 26 hours."""
 CAPACITY: Final = np.array(
     [[machine.cpu * WHOLE_MILLICORES for machine in MACHINES], [machine.memory * WHOLE_BYTES for machine in MACHINES]]
@@ -59,21 +59,21 @@ class Forecaster(Protocol):
     """Predicts the next slot, in shares of each machine; arrays are (2, 6): cpu and memory."""
 
     def record(self, online: Floats, batch: Floats) -> None:
-        """Take in the maxima of the slot that ended."""
+        """Record the maxima of the finished slot."""
         ...
 
     def revise(self, batch: Floats) -> None:
-        """Take in what is allocated to batch and gratis tasks after a placement, an end or an eviction."""
+        """Record the allocation of batch and gratis tasks after a placement, an end or an eviction."""
         ...
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return the predicted peaks, given what is in use and allocated now."""
+        """Return the predicted peaks, given the present use and allocation."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to; arrays hold seconds, one for each task.
+    """The outcome of a run; arrays hold seconds, one for each task.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class Drive:
         self._moved = False
 
     def run(self) -> Outcome:
-        """Play the day and what it leaves over."""
+        """Play the day and its remaining tasks."""
         self._train()
         for index, machine in enumerate(MACHINES):
             cpu, memory = (int(amount) for amount in CAPACITY[:, index])
@@ -167,13 +167,13 @@ class Drive:
         return Outcome(self._overloads, self._kills, self._evictions, self._delays, unfinished, first, self._lost)
 
     def _train(self) -> None:
-        """Let the forecaster see the first day's slots, without any batch or gratis task."""
+        """Show the forecaster the first day's slots, without any batch or gratis task."""
         for start in range(0, DAY_SAMPLES - self._slot_samples + 1, self._slot_samples):
             window = self._usage[:, :, start : start + self._slot_samples]
             self._forecaster.record(window.max(axis=2), np.zeros((2, len(MACHINES))))
 
     def _used(self, sample: int) -> Floats:
-        # The second day of usage comes again while what is left over runs dry.
+        # The second day of usage repeats while the remaining tasks finish.
         column: Floats = self._usage[:, :, DAY_SAMPLES + sample % DAY_SAMPLES]
         return column
 
@@ -225,7 +225,7 @@ class Drive:
         self._done += 1
 
     def _cycle(self, now: float) -> None:
-        """Handle what happened, and at once again what came of it."""
+        """Handle the events, and at once the events that follow from them."""
         while True:
             if self._moved:
                 self._moved = False

@@ -1,7 +1,6 @@
-"""What experiment hierarchical plans with: nothing but the present, the forecasts of this project, or the truth.
+"""Forecasters of experiment hierarchical: only the present, the forecasts of this project, or the truth.
 
-Called by `hierarchical.schedule`; each fulfils `engine_run.Forecaster`. Invariant: none but `Known` sees what is to
-come.
+Called by `hierarchical.schedule`; each fulfils `engine_run.Forecaster`. Invariant: only `Known` sees the future.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ class Present:
         """Learn nothing."""
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return what is now."""
+        """Return the present load."""
         return online, batch
 
 
 class Reserve:
-    """No prediction either: production, and batch and gratis, are taken to use fixed shares of the machine more than
+    """No prediction either: assumes that production, and batch and gratis, use fixed shares of the machine more than
     now.
     """
 
@@ -51,12 +50,12 @@ class Reserve:
         """Learn nothing."""
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return what is now with the reserves on top, at most the machine."""
+        """Return the present load plus the reserves, at most the machine."""
         return np.minimum(online + self._online, 1.0), np.minimum(batch + self._batch, 1.0)
 
 
 class Known:
-    """Perfect knowledge of production over this slot and the next: what no forecast can be better than."""
+    """Perfect knowledge of production over this slot and the next: the limit of every forecast."""
 
     def __init__(self, usage: Floats, slot_seconds: float) -> None:
         self._usage = usage
@@ -72,11 +71,11 @@ class Known:
         """Learn nothing."""
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return what will be."""
+        """Return the true peaks."""
         del online
         samples = self._usage.shape[2]
         first = self._slot * self._step
-        # The second day comes again for what is left over, as in `engine_run`.
+        # The second day repeats for the remaining tasks, as in `engine_run`.
         window = np.arange(first, first + 2 * self._step)
         window = np.where(window < samples, window, DAY_SAMPLES + (window - DAY_SAMPLES) % DAY_SAMPLES)
         return np.asarray(self._usage[:, :, window].max(axis=2)), batch
@@ -89,7 +88,7 @@ class Predicted:
     Parameters
     ----------
     histories : (12, slots) slot maxima to fit on: cpu of the six machines, then memory.
-    online, batch : what is taken of the forecasts of production, and of what batch and gratis tasks will hold.
+    online, batch : point or quantile of the forecasts of production, and of the holdings of batch and gratis tasks.
     """
 
     def __init__(self, histories: Floats, *, online: Point = "point", batch: Point = "point") -> None:
@@ -102,16 +101,16 @@ class Predicted:
         self._taken: tuple[Point, Point] = (online, batch)
 
     def record(self, online: Floats, batch: Floats) -> None:
-        """Take in a slot's maxima."""
+        """Record a slot's maxima."""
         self._online.record(online.ravel())
         self._batch.record(batch.ravel())
 
     def revise(self, batch: Floats) -> None:
-        """Take in what is allocated now."""
+        """Record the present allocation."""
         self._batch.revise(range(batch.size), batch.ravel())
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return the peaks of the next slot, never below what is now."""
+        """Return the peaks of the next slot, never below the present load."""
         peak = _of(self._online.forecast(), self._taken[0]).reshape(online.shape)
         expected = _of(self._batch.forecast(), self._taken[1]).reshape(batch.shape)
         return np.fmax(peak, online), np.fmax(expected, batch)

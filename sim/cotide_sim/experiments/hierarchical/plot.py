@@ -1,4 +1,4 @@
-"""The plot of experiment hierarchical: overloads, kills and evictions, and delays of each run beside the paper's.
+"""The plot of experiment hierarchical: overloads, kills and evictions, and delays of each run, with the paper's.
 
 Called by `experiment_command`. Invariant: shows what `hierarchical.schedule` measured, computes nothing.
 """

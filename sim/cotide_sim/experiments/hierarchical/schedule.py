@@ -1,11 +1,11 @@
-"""Experiment hierarchical: Jiang et al.'s scheduling with and without prediction, beside the paper's figures.
+"""Experiment hierarchical: Jiang et al.'s scheduling with and without prediction, with the paper's figures.
 
-Called by ``cotide experiment hierarchical``. Without prediction a node's next slot is taken to be as it is now; with
-it, what production will use and what batch and gratis tasks will hold is forecast. Everything else is the same engine,
-policy, days and choice of victims. Our quantiles and the static reserve's two shares are chosen from as many pairs, on
-days of their own (`like_for_like`). Figures are means over the days of several seeds, and since one day's delay hangs
-on a few tasks that run for hours, the change by day stands beside them: its median, its interval, and the change of the
-mean without the worst day. Invariant: same seeds and files, same rows, however many processes play them.
+Called by ``cotide experiment hierarchical``. Without prediction, a node's next slot is assumed to equal its present
+state. With prediction, the use of production and the holdings of batch and gratis tasks are forecast. Everything else
+is the same engine, policy, days and choice of victims. Our quantiles and the static reserve's two shares are chosen
+from equally many pairs, on separate days (`like_for_like`). Figures are means over the days of several seeds. One day's
+delay depends on a few tasks that run for hours, so the report adds the change by day: its median, its interval, and the
+change of the mean without the worst day. Invariant: same seeds and files, same rows, with any number of processes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SLOT_SIZES: Final = (100.0, 200.0, 300.0, 400.0, 500.0)
 PAPER_SLOT: Final = 300.0
 SEEDS: Final = tuple(range(10))
 DEFAULT_LOAD: Final = 0.62
-"""Scale of what tasks ask for. Calibrated on the runs without prediction alone, whose mean delay over the seeds it
-brings near the paper's 573 s."""
+"""Scale of the requests of tasks. Calibrated on the runs without prediction alone: their mean delay over the seeds
+comes near the paper's 573 s."""
 PLAIN: Final = HierarchicalConfig(
     victims="random",
     capacity_share=1.0,
@@ -54,11 +54,12 @@ PLAIN: Final = HierarchicalConfig(
 """Random hosts and victims, all capacity, kills at once until the overload is over (Jiang et al., Algorithm 1 and
 V)."""
 LITERAL: Final = replace(PLAIN, gratis_subtracts="both")
-"""Gratis tasks leave room for the predicted batch and gratis load beside what is held: Algorithm 1 to the letter."""
+"""Gratis tasks leave room for the predicted batch and gratis load in addition to the held load: Algorithm 1 to the
+letter."""
 DEFAULTS: Final = replace(PLAIN, victims="cheapest")
-"""Our choice of victims, and our reading: the predicted load takes the place of what is held."""
+"""Our choice of victims, and our reading: the predicted load replaces the held load."""
 BARS: Final = (("overloads", 0.85), ("kills and evictions", 0.60), ("mean delay", 0.40))
-"""How far prediction must bring each down, at slots of 300 s (the paper's abstract)."""
+"""Required reductions by prediction, at slots of 300 s (the paper's abstract)."""
 WITHOUT: Final = "without prediction"
 JUDGED: Final = "ours"
 RANDOM: Final = ", random victims"
@@ -66,8 +67,8 @@ REFUSE_ALL: Final = "refuse all"
 RESERVE: Final = "static reserve"
 Reserves = tuple[float, float]
 RESERVES: Final = ((0.05, 0.0), (0.1, 0.0), (0.05, 0.025), (0.05, 0.05), (0.075, 0.05), (0.1, 0.05), (0.075, 0.1))
-"""Shares of a machine kept free without any forecast, to choose from, the rival that is cheapest to have: above what
-production uses, and above what batch and gratis tasks hold."""
+"""Shares of a machine to keep free without any forecast, as candidates: above the use of production, and above the
+holdings of batch and gratis tasks. This is the cheapest rival."""
 Quantiles = tuple[Point, Point]
 QUANTILES: Final[tuple[Quantiles, ...]] = (
     ("point", "point"),
@@ -78,7 +79,7 @@ QUANTILES: Final[tuple[Quantiles, ...]] = (
     ("p90", "p99"),
     ("p99", "p99"),
 )
-"""Of production and of what batch and gratis tasks will hold, to choose from."""
+"""Candidate quantiles: of the use of production, and of the future holdings of batch and gratis tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ class Row:
     undelayed : tasks that started within a second and were never taken off.
     mean_delay, delay_p95, delay_p99, max_delay : seconds.
     batch_delay, gratis_delay : mean delay by class.
-    first_delay : mean from submission to the first start; lost : mean run time thrown away by kills and evictions. What
-        is left of the mean delay is waiting in the queue again.
+    first_delay : mean from submission to the first start; lost : mean run time thrown away by kills and evictions. The
+    rest of the mean delay is waiting in the queue again.
     """
 
     name: str
@@ -125,7 +126,7 @@ PAPER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to schedule the days: what is planned with, for slots of which length, and the policy's knobs."""
+    """One way to schedule the days: the forecast of the plans, the slot length, and the policy's knobs."""
 
     name: str
     slot_seconds: float
@@ -136,7 +137,7 @@ class Way:
     reserves: Reserves = (0.0, 0.0)
 
     def forecaster(self, usage: Floats) -> Forecaster:
-        """Return what it plans with, fitted on the first day."""
+        """Return the forecaster of its plans, fitted on the first day."""
         if self.sees == "present":
             return Present()
         if self.sees == "reserve":
@@ -165,11 +166,11 @@ def ways(slot_sizes: Sequence[float], reserves: Reserves, quantiles: Quantiles) 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """By which share the mean delay of a way is above that of the same days without prediction and the same victims.
+    """Relative increase of a way's mean delay over the same days without prediction and with the same victims.
 
     Attributes
     ----------
-    of_means : of the means over all days. by_day : of each day alone; its median is what one large day does not move.
+    of_means : of the means over all days. by_day : of each day alone; one large day does not move its median.
     without_worst : of the means without the day of the longest mean delay before.
     """
 
@@ -182,10 +183,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, how many days each is a mean of, the bars that were missed, in words, and whether the static reserve
-    misses none.
+    """All rows, the number of days behind each mean, the missed bars in words, and whether the static reserve misses
+    none.
 
-    ``reserves`` and ``quantiles`` were chosen on days of their own. ``inactive``: bars that each contender misses which
+    ``reserves`` and ``quantiles`` were chosen on separate days. ``inactive``: bars missed by each contender that
     predicts or starts nothing.
     """
 
@@ -202,7 +203,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Days:
-    """What all days share, and the processes that play them."""
+    """The input that all days share, and the processes that play them."""
 
     series: LoadSeries | None
     load: float
@@ -247,14 +248,14 @@ def run(
     ----------
     seeds : none of `like_for_like.TUNING_SEEDS`.
     series : real production usage; None for generated.
-    load : scales what tasks ask for.
+    load : scales the requests of tasks.
     workers : processes; 1 plays all in this one.
     progress : called with each day after it was played.
 
     Raises
     ------
     InputError
-        When a seed is one on which settings are chosen.
+        When a seed is a tuning seed.
     """
     seeds = reported(seeds)
     days = _Days(series, load, workers, progress)
@@ -267,7 +268,7 @@ def run(
         for way, by_day in zip(compared, played, strict=True)
     ]
     before, ours, still = rows[0], _judged_row(rows), next(row for row in rows if row.name == REFUSE_ALL)
-    inactive = {one.name: len(misses_of(rows, one)) for one in (before, still)}
+    inactive = {row.name: len(misses_of(rows, row)) for row in (before, still)}
     found = missed(rows) + worse_than_reserve(rows, ours)
     found += [f"{name} misses no bar: the bars are too low" for name, many in inactive.items() if not many]
     return Report(
@@ -277,7 +278,7 @@ def run(
 
 
 def _chosen(days: _Days) -> tuple[Reserves, Quantiles]:
-    """Return the reserves and the quantiles that are best on the tuning days, of as many each."""
+    """Return the best reserves and quantiles on the tuning days, chosen from equally many candidates."""
     before = Way(WITHOUT, PAPER_SLOT, "present", DEFAULTS)
     by_reserve = [Way(RESERVE, PAPER_SLOT, "reserve", DEFAULTS, reserves=shares) for shares in RESERVES]
     by_quantile = [
@@ -291,7 +292,10 @@ def _chosen(days: _Days) -> tuple[Reserves, Quantiles]:
 def best_of(settings: Sequence[Setting], before: Row, after: Sequence[Row]) -> Setting:
     """Return the setting of the least `tuning_score` under which mean, p95 and p99 of the delay don't rise."""
     rows = dict(zip(settings, after, strict=True))
-    rise = {one: max(new - old for old, new in zip(_delays(before), _delays(rows[one]), strict=True)) for one in rows}
+    rise = {
+        setting: max(new - old for old, new in zip(_delays(before), _delays(row), strict=True))
+        for setting, row in rows.items()
+    }
     return chosen({key: tuning_score(before, row) for key, row in rows.items()}, rise)
 
 
@@ -300,7 +304,8 @@ def _delays(row: Row) -> tuple[float, ...]:
 
 
 def tuning_score(before: Row, after: Row) -> float:
-    """Return the mean logarithm of what is left of overloads, kills with evictions, and mean delay; less is better."""
+    """Return the mean logarithm of the remaining shares of overloads, kills with evictions, and mean delay; less is
+    better."""
     left = [(new + 1.0) / (old + 1.0) for old, new in zip(_judged(before), _judged(after), strict=True)]
     return float(np.log(left).mean())
 
@@ -329,19 +334,19 @@ def play(way: Way, seed: int, series: LoadSeries | None = None, load: float = DE
 
 
 def change(before: Row, after: Row) -> tuple[float, float, float]:
-    """Return by which share overloads, kills with evictions, and the mean delay changed; -0.4 is 40 % less."""
+    """Return the relative changes of overloads, kills with evictions, and the mean delay; -0.4 is 40 % less."""
     return tuple(new / old - 1 if old > 0 else 0.0 for old, new in zip(_judged(before), _judged(after), strict=True))  # type: ignore[return-value]  # three of three
 
 
 def refused(tasks: Sequence[Task]) -> Outcome:
-    """Return what comes of a scheduler that starts nothing: each task waits until the run is given up."""
+    """Return the outcome of a scheduler that starts nothing: each task waits until the run ends."""
     at = np.array([task.at_seconds for task in sorted(tasks, key=lambda task: task.number)])
     delays = DAY_SECONDS + DRAIN_SECONDS - at
     return Outcome(0, 0, 0, delays, len(tasks), delays, np.zeros(len(tasks)))
 
 
 def missed(rows: Sequence[Row]) -> list[str]:
-    """Return which bars our way missed against no prediction at slots of 300 s, in words; empty for none."""
+    """Return the bars that our way missed against no prediction at slots of 300 s, in words; empty for none."""
     return misses_of(rows, _judged_row(rows))
 
 
@@ -355,7 +360,7 @@ def reserves_that_pass(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def misses_of(rows: Sequence[Row], after: Row) -> list[str]:
-    """Return which bars one row misses against no prediction with the same victims, in words."""
+    """Return the bars that one row misses against no prediction with the same victims, in words."""
     before = next(row for row in rows if row.name == WITHOUT)
     out = []
     for (what, bar), old, new in zip(BARS, _judged(before), _judged(after), strict=True):
@@ -373,7 +378,7 @@ def misses_of(rows: Sequence[Row], after: Row) -> list[str]:
 
 
 def worse_than_reserve(rows: Sequence[Row], ours: Row) -> list[str]:
-    """Return in which measure a static reserve does better than ours, in words."""
+    """Return the measures where a static reserve does better than ours, in words."""
     reserve = next(row for row in rows if row.name == RESERVE)
     return [
         f"{ours.name}: {what} {new:.0f}, with the static reserve {old:.0f}"

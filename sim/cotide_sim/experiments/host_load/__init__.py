@@ -1,1 +1,1 @@
-"""Forecasts of host load beside what others use (Jiang et al.)."""
+"""Forecasts of host load compared with those of others (Jiang et al.)."""

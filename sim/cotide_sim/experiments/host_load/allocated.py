@@ -1,11 +1,12 @@
-"""Experiment host-load, second question: what will batch and gratis pods hold at most in the slot that begins?
+"""Experiment host-load, second question: how much will batch and gratis pods hold at most in the slot that begins?
 
 Called by ``cotide experiment host-load --allocated``. Each day of `hierarchical.data_center` is played once, planned as
 the product plans. All contenders see the same records, placements and ends of that one day, and are scored on the same
-slot starts: the feedback AR(2) of Jiang et al., section IV-B, with what is held appended as its newest record, with the
-last record overwritten by it (as this project did before), and on slot maxima alone; and what is held now, without a
-model. The first three stand once more held above what is held now, as a slot's maximum cannot lie below it; and what is
-held now stands once more with the mean by which the latest slots rose above what was held at their starts.
+slot starts. Three of them are the feedback AR(2) of Jiang et al., section IV-B: with the present load appended as its
+newest record, with the last record overwritten by it (as this project did before), and on slot maxima alone. The fourth
+is the present load without a model. Each of the first three also runs with the present load as a lower bound, since a
+slot's maximum cannot lie below it. The present load also runs with the mean rise of the latest slots above the load at
+their starts.
 
 Invariant: no contender sees the slot that it forecasts; same seeds, same figures.
 """
@@ -38,7 +39,7 @@ AT_LEAST: Final = ", at least held"
 WHOLE: Final = "the whole machine"
 CENTRES: Final[tuple[Centre, ...]] = (ALLOCATED, "held-now", "feedback-ar")
 WARM_UP: Final = 12
-"""Slots of the day before the first that is scored (chosen: an hour)."""
+"""Slots of the day before the first scored slot (chosen: an hour)."""
 SEEDS: Final = tuple(range(10))
 
 
@@ -77,7 +78,7 @@ class QuantileRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Both tables; ``changed`` is the share of slots whose maximum differs from what was held at their start."""
+    """Both tables; ``changed`` is the share of slots with a maximum different from the load held at their start."""
 
     seeds: int
     slots: int
@@ -88,7 +89,7 @@ class Report:
 
 
 class Shadows:
-    """Plans as the product does, and lets every contender forecast each slot at its start.
+    """Plans like the product, and asks every contender for a forecast of each slot at its start.
 
     Attributes
     ----------
@@ -123,7 +124,7 @@ class Shadows:
         self._overwritten = [*self._overwritten[1 - WINDOW_SLOTS :], values]
 
     def revise(self, batch: Floats) -> None:
-        """Take in what is allocated now."""
+        """Record the present allocation."""
         held = batch.ravel().copy()
         rows = np.arange(len(held))
         self._plan.revise(batch)
@@ -134,7 +135,7 @@ class Shadows:
             model.revise(rows.tolist(), held)
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return the plan's forecast; at a slot's first question let the contenders forecast, too."""
+        """Return the plan's forecast; at the first request of a slot, the contenders forecast, too."""
         if self._made is None:
             self._made = self._forecasts(batch.ravel().copy())
         return self._plan.forecast(online, batch)
@@ -211,7 +212,7 @@ def _quantiles(centre: str, days: Sequence[Shadows], truth: list[Floats]) -> Qua
 
 
 def _missed(points: Sequence[PointRow]) -> tuple[str, ...]:
-    """Return who is better than the point forecast in use beyond noise."""
+    """Return the contenders that are better than the point forecast in use beyond noise."""
     return tuple(
         f"{row.method}: MSE {row.mse:.5f}, {-row.behind:.6f} ({-row.high:.6f} to {-row.low:.6f}) below that of {IN_USE}"
         for row in points

@@ -1,4 +1,4 @@
-"""Experiment host-load: how good are host-load forecasts, ours beside what others use, on one set of series.
+"""Experiment host-load: accuracy of host-load forecasts, ours and those of others, on one set of series.
 
 Called by `experiment_command` for each set. Two questions, two tables. Points (Jiang et al., section V-A): mean
 squared error (eq. 16) with and without the last-state correction, share and mean size of under-estimates. Quantiles:
@@ -32,9 +32,9 @@ BEST_RIVAL: Final = "max(N-sigma, percentile)"
 LEVELS: Final = (0.5, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
 """The levels kept in the experiment; those beyond p50, p90 and p99 draw the curve of slack against violations."""
 WHOLE: Final = "the whole machine"
-"""Forecasts a full host, so that nothing is sold: the contender that refuses everything."""
+"""Forecasts a full host and sells nothing: the contender that refuses everything."""
 NOTHING: Final = "nothing"
-"""Forecasts an idle host, so that everything is sold: the contender that looks at nothing."""
+"""Forecasts an idle host and sells everything: the contender that ignores the load."""
 COVERAGE_BAND: Final = (0.98, 0.997)
 WARM_UP_SLOTS: Final = 288
 HOSTS_FITTED_ONE_BY_ONE: Final = 100
@@ -45,7 +45,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class PointScore:
-    """How good one point forecast was; ``underestimate_size`` is the mean over the under-estimated slots."""
+    """The accuracy of one point forecast; ``underestimate_size`` is the mean over the under-estimated slots."""
 
     method: str
     mse: float
@@ -56,7 +56,7 @@ class PointScore:
 
 @dataclass(frozen=True, slots=True)
 class QuantileScore:
-    """How good one method's p90 and p99 were; ``slack_p99`` is the mean of 1 - p99."""
+    """The accuracy of one method's p90 and p99; ``slack_p99`` is the mean of 1 - p99."""
 
     method: str
     pinball_p90: float
@@ -87,7 +87,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetReport:
-    """What was measured on one set; ``missed`` names the bars that were not reached, in words."""
+    """The measurements on one set; ``missed`` names the bars that were not reached, in words."""
 
     name: str
     hosts: int
@@ -156,7 +156,7 @@ def run_set(series: LoadSeries, *, seed: int, workers: int = 0, progress: Progre
 
 
 def warm_up_slots(slots: int) -> int:
-    """Return a day, or a quarter of what there is where that is less."""
+    """Return a day, or a quarter of the series where that is less."""
     return min(WARM_UP_SLOTS, slots // 4)
 
 
@@ -256,7 +256,7 @@ def _missed(name: str, quantiles: tuple[QuantileScore, ...], same: SameViolation
 
 
 def _example(series: LoadSeries, load: Floats, ours: Floats) -> Example:
-    """Return the last two days of the host whose load varied most like the set's median host."""
+    """Return the last two days of the host with the median standard deviation of load."""
     spreads = np.array([np.nanstd(row) if np.isfinite(row).any() else 0.0 for row in load])
     host = int(np.argsort(spreads)[len(spreads) // 2])
     stretch = slice(-576, None)

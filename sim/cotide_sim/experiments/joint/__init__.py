@@ -1,1 +1,1 @@
-"""Experiment joint: all predictions at once, beside each alone and beside reserves without any forecast."""
+"""Experiment joint: all predictions at once, compared with each alone and with reserves without any forecast."""

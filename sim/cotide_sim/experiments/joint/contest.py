@@ -1,9 +1,9 @@
-"""Experiment joint: forecast slack, latency guard and predicted order together, beside each alone and static reserves.
+"""Experiment joint: forecast slack, latency guard and predicted order together, against each alone and static reserves.
 
 Called by ``cotide experiment joint``. Every contender meets the same services, arrivals, machines and models of a seed,
-in virtual time through the real engine; with a data directory arrivals are Alibaba's and Google's, rates follow
-WorldCup98's sizes, use of cpu is Azure's, and interference is as measured. A static reserve plans with what online pods
-use now plus a fixed share of the node, and asks no forecast. Invariant: same seed, files and settings, same rows.
+in virtual time through the real engine. With a data directory, arrivals are Alibaba's and Google's, rates follow
+WorldCup98's sizes, use of cpu is Azure's, and interference is as measured. A static reserve plans with the present use
+of online pods plus a fixed share of the node, without a forecast. Invariant: same seed, files and settings, same rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AHEAD: Final = PeakRule(ahead_slots=AHEAD_SLOTS)
 
 
 class Contender(NamedTuple):
-    """A policy, and what it plans with.
+    """A policy and the input of its plans.
 
     Attributes
     ----------
@@ -71,12 +71,13 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
         for share in (0.05, 0.1, 0.15, 0.2)
     },
 }
-"""Name of a row: policy and what it plans with. The guarded reserves differ from `predictive` by the forecast alone."""
+"""Name of a row: policy and the input of its plans. The guarded reserves differ from `predictive` by the forecast
+alone."""
 FIGURES: Final = (
     "qos_violation_ratio", "overload_slots", "evictions", "waiting_seconds_mean", "jobs_finished", "cpu_utilisation",
 )  # fmt: skip
 T_95: Final = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""Student's t, 97.5 %, by degrees of freedom; beyond these it is worked out."""
+"""Student's t, 97.5 %, by degrees of freedom; beyond these it is calculated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, and the bars that were missed, in words."""
+    """All rows, and the missed bars in words."""
 
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
@@ -120,7 +121,7 @@ def run(
     ----------
     data : the public traces; None for generated services, jobs and interference.
     seconds : simulated, of each run.
-    kept : figures by seed and name: those that are there are not played again, and those that were played are added.
+    kept : figures by seed and name. Present ones are not played again, and played ones are added.
     """
     kept = {} if kept is None else kept
     for index, seed in enumerate(seeds):
@@ -183,7 +184,7 @@ def _student(freedom: int) -> float:
 def missed(rows: Sequence[Row]) -> list[str]:
     """Return the bars that `predictive` missed, in words: all are about means over seeds.
 
-    At most half of qpsm's time over the limit; no more overload slots than hierarchical; at least as many jobs as the
+    At most half of qpsm's time over the limit; no more overload slots than hierarchical. At least as many jobs as the
     better of the two; more jobs than any static reserve that is over the limit for no longer.
     """
     by_name = {row.name: row.means for row in rows}

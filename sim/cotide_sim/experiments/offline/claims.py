@@ -1,7 +1,8 @@
-"""What Naghshnejad 2019, section 3.4 and Theorems 2 to 4 state, held against what experiment offline measured.
+"""Statements of Naghshnejad 2019, section 3.4 and Theorems 2 to 4, compared with the measurements of experiment
+offline.
 
 Called by `offline.completion`. Invariant: a claim's ``held`` is computed from the numbers it shows. The figures of the
-paper are pictures without numbers; of them, only what the text says can be compared. Table 3.2 is printed in full.
+paper are pictures without numbers; only the text's statements about them can be compared. Table 3.2 is printed in full.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ROUNDING: Final = 1e-9
 
 
 def table_distance(averages: Mapping[str, float]) -> float:
-    """Return by what factor averages of stretch are off those of Table 3.2, >= 1: the geometric mean over the lists.
+    """Return the factor between averages of stretch and those of Table 3.2, >= 1: the geometric mean over the lists.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def table_distance(averages: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement of the paper's text, what it says in a word, and what was measured."""
+    """One statement of the paper's text, its content in a word, and the measurement."""
 
     text: str
     paper: str
@@ -60,7 +61,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class BoundCheck:
-    """A theorem on all instances: how many were above, and the cost closest to what is promised (1 = at the bound)."""
+    """A theorem on all instances: the number above the bound, and the cost closest to it (1 = at the bound)."""
 
     theorem: str
     instances: int
@@ -77,7 +78,7 @@ class Bound:
     """The last instance and its promise, which all variants of Block-Scheduling share and which takes long."""
 
     def check(self, name: str, jobs: JobList, machines: int, cost: int) -> None:
-        """Hold the cost of HYBRID and Block-Scheduling against their promises; other algorithms have none here."""
+        """Compare the cost of HYBRID and Block-Scheduling with their promises; other algorithms have none here."""
         if name.startswith("hybrid"):
             self._add("Theorem 3, HYBRID", cost, bounds.hybrid_promise(jobs, machines))
         elif name.startswith("block"):
@@ -85,13 +86,13 @@ class Bound:
             self._add(f"Theorem 4, Block-Scheduling ({factor} x)", cost, self._block_promise(jobs, machines))
 
     def check_restricted(self, jobs: JobList, machines: int) -> None:
-        """Hold SVF-EF against Theorem 2 on the jobs of up to half a machine: for whole ones it promises nothing."""
+        """Compare SVF-EF with Theorem 2 on the jobs of up to half a machine: for larger ones it promises nothing."""
         low = jobs.taken(np.flatnonzero(2 * jobs.demands <= jobs.capacity))
         cost = total_completion(low, list_schedule(low, machines, "svf", "ef"))
         self._add("Theorem 2, SVF-EF, demands up to 1/2", cost, bounds.svf_ef_promise(low, machines))
 
     def check_single(self, jobs: JobList) -> None:
-        """Hold the single-machine algorithm against Theorem 3, on one machine."""
+        """Compare the single-machine algorithm with Theorem 3, on one machine."""
         cost = total_completion(jobs, single_machine(jobs))
         self._add("Theorem 3, one machine", cost, bounds.single_machine_promise(jobs))
 
@@ -114,7 +115,7 @@ class Bound:
 def claims(
     figures: Mapping[str, Sequence[Row]], stretch: Sequence[StretchRow], worst: Sequence[WorstRow]
 ) -> list[Claim]:
-    """Return every statement that can be held against the numbers."""
+    """Return every statement that can be compared with the numbers."""
     found = [_best_list(name, figures[name]) for name in ("3.3", "3.4", "3.5") if name in figures]
     found += [_growing_margin(name, figures[name]) for name in ("3.3", "3.4")]
     for name, how, target, paper in (
@@ -128,7 +129,7 @@ def claims(
         found += _fairness(workload, {row.algorithm: row for row in stretch if row.workload == workload})
     enough = all(row.ratio >= row.least_ratio for row in worst)
     largest = {row.order: f"{row.ratio:.4g}" for row in worst}
-    text = "Table 3.1: each order is as bad as its proof says"
+    text = "Table 3.1: each order is as bad as its proof states"
     found.append(Claim(text, "gaps of order sqrt(N), N, N", f"largest ratios {largest}", enough))
     return found
 

@@ -1,11 +1,11 @@
-"""Experiment offline: the simulations of Naghshnejad 2019, section 3.4, beside what the paper prints.
+"""Experiment offline: the simulations of Naghshnejad 2019, section 3.4, compared with the printed figures.
 
 Called by `experiment_command`. Figures 3.3 to 3.9 are mean completion times (and run times) by number of jobs or of
 machines, Table 3.2 is stretch, Table 3.1 the worst cases. Each schedule passes the feasibility judge, or the experiment
 stops. Invariant: same settings, same numbers; ``seconds`` alone are measured and differ from run to run.
 
-The paper is silent, or of two minds, on some settings: Table 3.2 is SYNTH1's in its text and SYNTH2's in section 3.4.1
-(both are run); the machines of Fig. 3.5 and the jobs of Fig. 3.7 are not named (see `Settings`).
+The paper leaves some settings open, or contradicts itself: Table 3.2 is SYNTH1's in its text and SYNTH2's in section
+3.4.1 (both are run). The machines of Fig. 3.5 and the jobs of Fig. 3.7 are not named (see `Settings`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ STRETCHED: Final = tuple(name for name in LISTS if not name.startswith("sdf"))
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is run; defaults are the paper's where it names them.
+    """The settings of a run; defaults are the paper's where it names them.
 
     Attributes
     ----------
-    counts, machines, repeats : Figs. 3.3, 3.4 and 3.6: numbers of jobs, on so many machines, so many times.
+    counts, machines, repeats : Figs. 3.3, 3.4 and 3.6: numbers of jobs, number of machines, repeats.
     machine_counts, machine_jobs : Fig. 3.7; the jobs are chosen.
     stretch_jobs, stretch_machines : Table 3.2.
     log_jobs, log_machines : Fig. 3.5; the machines are chosen such that jobs wait.
@@ -97,7 +97,7 @@ class WorstRow:
 
 @dataclass(slots=True)
 class Report:
-    """All that was measured; keys of ``figures`` and ``seconds`` are the paper's numbers of its figures."""
+    """All measurements; keys of ``figures`` and ``seconds`` are the paper's numbers of its figures."""
 
     settings: Settings
     figures: dict[str, list[Row]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """Return what the paper states and this run does not show, one sentence each."""
+        """Return the paper's statements that this run does not confirm, one sentence each."""
         broken = [
             f"{check.theorem}: {check.broken} of {check.instances} above" for check in self.bounds if check.broken
         ]
@@ -124,8 +124,8 @@ def run(settings: Settings, log: tuple[Integers, Integers] | None = None, progre
 
     Parameters
     ----------
-    log : (run seconds, processors) of a log's jobs for Fig. 3.5, which is left out when None.
-    progress : told what is being done and the share that is done.
+    log : (run seconds, processors) of a log's jobs for Fig. 3.5; without it the figure is left out.
+    progress : called with the current task and the finished share.
     """
     report_part = progress or (lambda _what, _share: None)
     report, bound = Report(settings), Bound()
@@ -226,7 +226,7 @@ def _sampled(settings: Settings, runs: Integers, demands: Integers, report: Repo
 
 
 def _timed(settings: Settings, counts: Sequence[int], names: Sequence[str]) -> list[Row]:
-    """Return seconds by number of jobs, compilation apart: the median of three, and half of their range."""
+    """Return seconds by number of jobs, without compilation: the median of three, and half of their range."""
     rows: list[Row] = []
     for count in counts:
         jobs = synthetic_jobs("synth2", count, settings.seed)

@@ -1,7 +1,7 @@
-"""HYBRID as its text can be read, and the ways in which lists are placed (Naghshnejad 2019, sections 3.2.2 and 3.3.3).
+"""Readings of HYBRID's text, and the ways of placing lists (Naghshnejad 2019, sections 3.2.2 and 3.3.3).
 
-Called by the experiment on readings. The first five keep the two sets of jobs on machines of their own, for which
-`bounds.apart_floor` holds whatever is done inside.
+Called by the experiment on readings. The first five keep the two sets of jobs on separate machines.
+`bounds.apart_floor` holds for these with any order inside.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WAYS: Final[dict[str, ListRule]] = {
     "no overtaking at all": _list_order,
     "whatever fits starts": whatever_fits,
 }
-"""How a list is placed: the project's reading of EF first, which is the text's definition."""
+"""The ways of placing a list: the project's reading of EF first, which is the text's definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class HybridReading:
 
     Attributes
     ----------
-    schedule : of jobs, machines and a way to place lists; None where the reading has no case.
+    schedule : of jobs, machines and a way to place lists; None where the reading does not apply.
     """
 
     name: str
@@ -100,7 +100,7 @@ def _one_list(jobs: JobList, machines: int, rule: ListRule) -> Schedule:
 
 
 def _lent(jobs: JobList, machines: int, rule: ListRule) -> Schedule | None:
-    """High-demand jobs also go to the others' machines, behind all of theirs; bound and proof stay as they are."""
+    """High-demand jobs also go to the others' machines, behind all of theirs; bound and proof stay valid."""
     if rule not in (in_order, _list_order):
         return None
     is_high = high_demand(jobs)

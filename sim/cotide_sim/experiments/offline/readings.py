@@ -1,9 +1,8 @@
-"""Experiment offline-readings: is there a reading of Naghshnejad 2019, chapter 3, under which HYBRID comes out below
-SVF-EF?
+"""Experiment offline-readings: does any reading of Naghshnejad 2019, chapter 3, place HYBRID below SVF-EF?
 
-Called by `experiment_command`. Every reading of HYBRID under every way of placing lists, on the instances of Figs.
-3.6 and 3.7 and on others, each against SVF-EF and RANDOM-RANDOM placed in the same way; what no schedule that keeps
-the two sets of jobs apart can beat; and how far Table 3.2 is away under each way. Each schedule passes the
+Called by `experiment_command`. Every reading of HYBRID runs under every way of placing lists, on the instances of Figs.
+3.6 and 3.7 and on others, against SVF-EF and RANDOM-RANDOM placed in the same way. The report adds a lower bound for
+schedules that keep the two sets of jobs apart, and the distance from Table 3.2 under each way. Each schedule passes the
 feasibility judge. Invariant: same settings, same numbers.
 """
 
@@ -37,12 +36,13 @@ OTHERS: Final[dict[str, Callable[[JobList, int], Schedule]]] = {
     "the same, spread and trimmed": lambda jobs, machines: block_schedule(jobs, machines, spread=True, trim=True),
     "HYBRID relisted": lambda jobs, machines: hybrid(jobs, machines, relist=True),
 }
-"""What places no lists in these ways. Relisting takes SVF-EF where that is cheapest: no reading, and never above it."""
+"""Algorithms that place no lists in these ways. Relisting takes SVF-EF where that is cheapest: it is no reading, and
+never above SVF-EF."""
 LOG: Final = "log"
 SAMPLE: Final = 800
 """Jobs drawn of a log, as in section 3.4.1."""
 FEWEST_IN_FIGURE: Final = 10
-"""Machines at the left end of Fig. 3.7, as Table 3.2 has them; chosen, the axis is a picture."""
+"""Machines at the left end of Fig. 3.7, as in Table 3.2; chosen, the axis is a picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What was scheduled."""
+    """The scheduled input."""
 
     workload: str
     jobs: int
@@ -78,7 +78,7 @@ class Instance:
 
 
 def in_figures(instance: Instance) -> bool:
-    """Tell whether the paper's Figs. 3.6 and 3.7 show it: SYNTH2 on ten machines and more."""
+    """Whether the paper's Figs. 3.6 and 3.7 show it: SYNTH2 on ten machines and more."""
     return instance.workload == "synth2" and instance.machines >= FEWEST_IN_FIGURE
 
 
@@ -99,8 +99,8 @@ class ReadingRow:
     ----------
     svf, random : least and largest over SVF-EF and over RANDOM-RANDOM, placed in the same way.
     figures : the same over SVF-EF, on the instances of Figs. 3.6 and 3.7 alone; None if there are none.
-    below : instances on which it is below SVF-EF, of ``instances``.
-    below_on : numbers of machines on which it is below SVF-EF for SYNTH2, however many jobs.
+    below : number of ``instances`` with the reading below SVF-EF.
+    below_on : numbers of machines with the reading below SVF-EF for SYNTH2 at every number of jobs.
     """
 
     way: str
@@ -115,7 +115,7 @@ class ReadingRow:
 
 @dataclass(frozen=True, slots=True)
 class WayRow:
-    """A way of placing lists: SJF-EF over SVF-EF, which Figs. 3.3 to 3.5 have above 1, and SVF-EF over ours."""
+    """A way of placing lists: SJF-EF over SVF-EF, which is above 1 in Figs. 3.3 to 3.5, and SVF-EF over ours."""
 
     way: str
     sjf: tuple[float, float]
@@ -123,18 +123,18 @@ class WayRow:
 
     @property
     def svf_is_best(self) -> bool:
-        """Tell whether SVF-EF is the better of the two lists on every instance."""
+        """Whether SVF-EF is the better of the two lists on every instance."""
         return self.sjf[0] >= 1
 
 
 @dataclass(frozen=True, slots=True)
 class FloorRow:
-    """What no schedule can beat on one instance, over SVF-EF as this project places it.
+    """Lower bounds of schedules on one instance, over SVF-EF as placed by this project.
 
     Attributes
     ----------
     any_schedule : the lower bound of the optimum.
-    printed, best : of schedules that keep the sets apart, with the printed split and with whichever split is best.
+    printed, best : of schedules that keep the sets apart, with the printed split and with the best split.
     best_high_machines : that split.
     """
 
@@ -147,7 +147,7 @@ class FloorRow:
 
 @dataclass(slots=True)
 class Report:
-    """All that was measured."""
+    """All measurements."""
 
     settings: Settings
     readings: list[ReadingRow] = field(default_factory=list)
@@ -158,18 +158,18 @@ class Report:
 
     @property
     def below_in_figures(self) -> list[ReadingRow]:
-        """Return the readings of HYBRID that are below SVF-EF wherever the paper's figures show it so."""
+        """Return the readings of HYBRID that are below SVF-EF wherever the paper's figures show this."""
         return [row for row in self.readings if row.figures is not None and row.figures[1] < 1]
 
     @property
     def reproduced(self) -> list[str]:
-        """Return those of them whose way of placing lists also leaves SVF-EF the best list, as the paper has it."""
+        """Return those of them with a way of placing lists that also leaves SVF-EF the best list, as in the paper."""
         consistent = {row.way for row in self.ways if row.svf_is_best}
         return [f"{row.reading}; {row.way}" for row in self.below_in_figures if row.way in consistent]
 
     @property
     def ruled_out(self) -> bool:
-        """Tell whether no schedule with the printed split can be below SVF-EF on the generated jobs of Fig. 3.7."""
+        """Whether no schedule with the printed split can be below SVF-EF on the generated jobs of Fig. 3.7."""
         figure = [row for row in self.floors if in_figures(row.instance)]
         return bool(figure) and all(row.printed > 1 for row in figure)
 
@@ -179,7 +179,7 @@ def run(settings: Settings, log: tuple[Integers, Integers] | None = None, progre
 
     Parameters
     ----------
-    log : (run seconds, processors) of a log's jobs, of which `SAMPLE` are drawn; left out when None.
+    log : (run seconds, processors) of a log's jobs; `SAMPLE` of them are drawn; left out when None.
     """
     report = Report(settings)
     instances = _instances(settings, log)

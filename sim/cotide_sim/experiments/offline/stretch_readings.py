@@ -1,7 +1,7 @@
-"""Table 3.2 of Naghshnejad 2019 under each way of placing lists: how far the printed averages of stretch are away.
+"""Table 3.2 of Naghshnejad 2019 under each way of placing lists: distance from the printed averages of stretch.
 
-Called by `offline.readings`. The table's nine lists on its 5,000 jobs and ten machines, of SYNTH1 as its text says and
-of SYNTH2 as section 3.4.1 says. Each schedule passes the feasibility judge. Invariant: same settings, same numbers.
+Called by `offline.readings`. The table's nine lists on its 5,000 jobs and ten machines, of SYNTH1 by its text and of
+SYNTH2 by section 3.4.1. Each schedule passes the feasibility judge. Invariant: same settings, same numbers.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The phases experiment: phase-level scheduling beside task level, slots, fairness alone and a bound."""
+"""The phases experiment: phase-level scheduling compared with task level, slots, fairness alone and a bound."""

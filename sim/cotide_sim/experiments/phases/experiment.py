@@ -1,10 +1,10 @@
-"""Phases beside task level and slots on mixes of benchmarks and on Facebook's logs (Zhang and Boutaba 2014, sec. IV).
+"""Phases against task level and slots on mixes of benchmarks and on Facebook's logs (Zhang and Boutaba 2014, sec. IV).
 
 Called by `cotide experiment phases`. Each workload runs under each rule on several seeds, each rule with the knob that
-was best on seeds of its own (`knobs`). What phases are worth is judged against whole tasks in the same order
-(`rules.SAME_ORDER`); figures are means with 95 % intervals (Student's t), and ratios are taken seed by seed. Two
-contenders that must fail stand beside ours: whole tasks in its place, and a scheduler that starts nothing. Invariant:
-the same seeds give the same report.
+was best on tuning seeds (`knobs`). The worth of phases is judged against whole tasks in the same order
+(`rules.SAME_ORDER`). Figures are means with 95 % intervals (Student's t), and ratios are taken seed by seed. Two
+contenders that must fail are added: whole tasks in place of ours, and a scheduler that starts nothing. Invariant: the
+same seeds give the same report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotide_sim.traces.mapreduce.swim import FILES, SwimLog, read_swim
 
 MULTIPLES: Final = (2, 4, 6, 8, 10)
 TUNING_MULTIPLES: Final = (3, 9)
-"""Jobs of each benchmark on which knobs are chosen."""
+"""Jobs of each benchmark when knobs are chosen."""
 TUNING_HOURS: Final = 2
 """Of a log, for each tuning seed (chosen: the log of 2010 takes seconds an hour)."""
 BAR: Final = 0.76
@@ -52,7 +52,7 @@ class Row:
     over_task : mean job time over that of task level as YARN orders it.
     over_rival : mean, p95 and p99 of job time over those of whole tasks in the order of ours.
     over_same_order : the same over whole tasks in the rule's own order; None where there is no such rule.
-    slowed : share of jobs that took over a tenth longer than on a fair share of their own.
+    slowed : share of jobs that took over a tenth longer than with a fair share of the machines.
     wait, wait_p95, wait_p99 : to the first start.
     longest_pause : the longest over all seeds.
     size : the most cpu that a task holds, of its largest need; weight : the knob of the order, where it has one.
@@ -95,10 +95,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured, and the bars that were missed, in words.
+    """The measurements, and the missed bars in words.
 
     ``puma_same_order``: of the mean over multiples, seed by seed, against whole tasks in the same order;
-    ``puma_over_task``: against task level as YARN orders it. ``inactive``: bars that each contender misses which does
+    ``puma_over_task``: against task level as YARN orders it. ``inactive``: bars missed by each contender that does
     nothing, or nothing new.
     """
 
@@ -131,7 +131,7 @@ def run_experiment(
     Raises
     ------
     InputError
-        When a log is missing or broken, or a seed is one on which knobs are chosen.
+        When a log is missing or broken, or a seed is a tuning seed.
     """
     seeds = reported(seeds)
     rules = [rule for rule in RULES if rule in {*rules, PHASES, RIVAL, TASK, *(SAME_ORDER.get(text) for text in rules)}]
@@ -169,20 +169,20 @@ class _Drawn:
     hours: int
 
     def kinds(self, family: str, multiples: Sequence[int]) -> list[tuple[int, float]]:
-        """Return multiples and by how much stated needs are wrong."""
+        """Return multiples and the relative errors of stated needs."""
         if family in self.logs:
             return [(0, 0.0)]
         return [(multiple, wrong) for wrong in (0.0, MISSTATED) for multiple in multiples]
 
     def workload(self, family: str, multiple: int, seed: int, wrong: float) -> Workload:
-        """Return what a report runs."""
+        """Return the workloads of a report."""
         if family in self.logs:
             return facebook_day(drawn_hours(self.logs[family], seed, self.hours), seed)
         drawn = mix(family, multiple, seed)
         return drawn.misstated(wrong, seed) if wrong else drawn
 
     def tuning(self, family: str) -> list[Workload]:
-        """Return what knobs are chosen on."""
+        """Return the workloads that choose the knobs."""
         if family in self.logs:
             log = self.logs[family]
             return [facebook_day(drawn_hours(log, seed, TUNING_HOURS, tuning=True), seed) for seed in TUNING_SEEDS]
@@ -262,7 +262,7 @@ def row_of(setting: Setting, rule: str) -> Row:
 def misses_of(settings: Sequence[Setting], contender: str) -> list[str]:
     """Return the bars that a contender misses in the place of ours, in words."""
     missed = []
-    of_puma = [row_of(one, contender) for one in settings if one.family == "puma" and not one.misstated]
+    of_puma = [row_of(setting, contender) for setting in settings if setting.family == "puma" and not setting.misstated]
     mean = float(np.mean([row.over_rival[0].mean for row in of_puma]))
     if mean > BAR:
         missed.append(f"job time on the PUMA-like mixes is {mean:.3f} of whole tasks in the same order, above {BAR}")

@@ -1,8 +1,8 @@
 """The settings that each rule of the phases experiment chooses from, and the choice.
 
-Called by `experiment`. All rules choose from sixteen, on workloads of seeds that no report uses, by the same score: the
-geometric mean over mean, p95 and p99 of job time, each over that of task level as YARN has it. Invariant: the same
-workloads, the same choice.
+Called by `experiment`. All rules choose from sixteen, on workloads of seeds that no report uses, by the same score. The
+score is the geometric mean over mean, p95 and p99 of job time, each relative to task level as in YARN. Invariant: the
+same workloads, the same choice.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cotide_sim.phases.workload import Workload
 from cotide_sim.phases.world import Outcome, run
 
 LATE: Final = (0.95, 0.99)
-"""Quantiles of job time that are judged beside its mean."""
+"""Quantiles of job time that are judged together with its mean."""
 SIZES: Final = (1.0, 0.8, 0.65, 0.5)
 """Most cpu that a task holds, of its largest need."""
 
 
 class RuleKnob(NamedTuple):
-    """How a rule is set: its weights, and the most cpu that a task holds (`rules.groups_of`)."""
+    """The setting of a rule: its weights, and the most cpu that a task holds (`rules.groups_of`)."""
 
     weights: Weights = Weights()
     size: float = 1.0
@@ -55,8 +55,8 @@ KNOBS: Final[dict[str, tuple[RuleKnob, ...]]] = {
     TASK_FIFO: _SIZED,
     SLOTS: _SIZED,
 }
-"""Sixteen for each rule. A rule without a weight of its own has the more sizes; task level can't be overcommitted,
-since a task holds all that it will need."""
+"""Sixteen for each rule. A rule without a weight has more sizes instead. Task level can't be overcommitted, since a
+task holds all its future needs."""
 
 
 WEIGHTS: Final = {

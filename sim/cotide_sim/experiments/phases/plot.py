@@ -1,8 +1,8 @@
-"""The plot of the phases experiment: job times by multiple, beside Zhang and Boutaba 2014, Figs 7 and 8.
+"""The plot of the phases experiment: job times by multiple, compared with Zhang and Boutaba 2014, Figs 7 and 8.
 
-Called by `cotide experiment phases`. The paper's figures have no numbers that can be read; its sentence (up to 24 %
-less than task level) is drawn as a line below whole tasks in the order of ours. Invariant: shows what was measured; the
-same numbers write the same file.
+Called by `cotide experiment phases`. The paper's figures have no legible numbers. Its sentence (up to 24 % less than
+task level) is drawn as a line below whole tasks in the order of ours. Invariant: shows only measurements; the same
+numbers write the same file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TITLES: Final = {"puma": "Fig. 7: PUMA-like mix", "gridmix": "Fig. 8: Gridmix-li
 BARS: Final = 0.8
 """Width of the bars of one multiple together, where multiples stand 1 apart: room is left between them."""
 RATIOS: Final = ("phases", "drf", "fifo")
-"""Rules whose ratio to whole tasks in the same order is drawn: what holds what a phase needs, in three orders."""
+"""Rules of the drawn ratios to whole tasks in the same order: holding only the need of a phase, in three orders."""
 
 
 def draw(report: Report, path: Path) -> None:

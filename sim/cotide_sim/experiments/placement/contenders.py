@@ -1,7 +1,8 @@
-"""The contenders of the placement experiment, and six settings for each that has a knob.
+"""The contenders of the placement experiment, and six settings for each contender with a knob.
 
-Called by `experiment`. All that plan have the same program, prices and hysteresis, and differ in what they know of the
-demand; greedy plans one step without reconfiguration costs. Invariant: the oracle alone knows what comes.
+Called by `experiment`. All planning contenders have the same program, prices and hysteresis, and differ in their
+knowledge of the demand. Greedy plans one step without reconfiguration costs. Invariant: only the oracle knows the
+future.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ORACLE: Final = "oracle"
 DO_NOTHING: Final = "unmoved"
 REFUSE_ALL: Final = "no servers"
 BANDS: Final = (0.08, 0.2)
-"""Shares of a centre's servers below which changes are left alone; the first is the default of `cotide place`."""
+"""Changes below these shares of a centre's servers are ignored; the first is the default of `cotide place`."""
 QUANTILES: Final = (0.9, 0.95, 0.97)
 """Of the demand; the second is the default of `cotide place`."""
 
@@ -29,7 +30,7 @@ Setting = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """How a controller is made at a setting of its level of safety and its hysteresis, and the settings tried."""
+    """The factory of a controller at a setting of its level of safety and its hysteresis, and the tried settings."""
 
     make: Callable[[PlacementScenario, Setting], PlacementController]
     knob: str

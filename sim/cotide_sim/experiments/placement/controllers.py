@@ -1,7 +1,7 @@
 """The controllers of the placement experiment: predictive control in its forms, and its rivals.
 
-Made by `experiment`; each says once a step how many servers stand where and how requests are split. Invariant: only the
-oracle looks at requests and prices that have not come.
+Made by `experiment`; each returns once a step the number of servers by data centre and the split of requests.
+Invariant: only the oracle knows future requests and prices.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PredictiveControl:
         self.plans: list[ServicePlan] = []
 
     def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
-        """Return the plan's first step; what came until now has been seen, the present step has not."""
+        """Return the plan's first step; past requests are known, those of the present step are not."""
         now = len(self._scene.before) + step
         if step:
             self._networks.update(self._demand[now - 1])
@@ -91,7 +91,7 @@ class PredictiveControl:
         return self._reserve * found
 
     def _prices(self, now: int) -> Floats:
-        """Return (W, L): the price of now is known; later ones go back to the mean of the last week."""
+        """Return (W, L): the present price is known; later ones return to the mean of the last week."""
         if self._source == "oracle":
             return self._price[np.minimum(now + np.arange(self._horizon), len(self._price) - 1)]
         return foreseen_prices(self._price[now - WEEK_STEPS : now + 1], self._horizon, STEP_SECONDS)
@@ -100,7 +100,7 @@ class PredictiveControl:
 class Nearest:
     """Reactive thresholds: every network at its nearest data centre, servers follow the last load.
 
-    ``reserve``: servers over what the last load needed. ``band``: fewer only when this share is idle.
+    ``reserve``: servers relative to the needs of the last load. ``band``: fewer only when this share is idle.
     """
 
     def __init__(self, scene: PlacementScenario, *, reserve: float = 1.2, band: float = 0.2) -> None:

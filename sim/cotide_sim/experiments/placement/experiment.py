@@ -1,8 +1,8 @@
-"""The placement experiment: every contender in every week and seed, what it cost and how often it failed, and the bars.
+"""The placement experiment: cost and failures of every contender in every week and seed, and the bars.
 
 Called by `cotide experiment placement`. Each contender runs at the setting that costs least on the tuning seeds
-(`like_for_like`); lost requests are part of the cost. Invariant: the same data and seeds give the same report, but for
-the seconds that decisions took; a rival that wins is named.
+(`like_for_like`); lost requests are part of the cost. Invariant: the same data and seeds give the same report, except
+the seconds of decisions; a rival that wins is named.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SHOWN: Final = (OWN, GREEDY)
 
 @dataclass(frozen=True, slots=True)
 class WeekOutcome:
-    """What a policy came to in a week.
+    """The outcome of a policy in a week.
 
     Attributes
     ----------
     cost : all money; ``servers_cost``, ``reconfiguration_cost``, ``egress_cost``, ``penalty`` are its parts.
     reconfigurations : servers added or removed.
     unserved : share of the requests that found no server fast enough.
-    violations : share of the steps in which more than one in a thousand did.
+    violations : share of the steps with more than one such request in a thousand.
     servers : (steps, L), for the figures.
     decision_seconds : median.
     """
@@ -78,7 +78,7 @@ class PolicyWeek:
 
 @dataclass(frozen=True, slots=True)
 class WeekReport:
-    """One week at one factor of reconfiguration costs; ``oracle_over_greedy``: what knowing the future would reach."""
+    """One week at one factor of reconfiguration costs; ``oracle_over_greedy``: the result with the future known."""
 
     week: str
     reading: str
@@ -116,11 +116,11 @@ def run_week(scene: PlacementScenario, controller: PlacementController, policy: 
     moved = missed = asked = 0.0
     failed = 0
     for step in range(steps):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         wanted, split = controller.decide(step, servers)
-        took.append(time.perf_counter() - begun)
+        took.append(time.perf_counter() - started)
         change = wanted - servers
-        if step:  # how the first servers came there is no policy's merit
+        if step:  # the initial servers are no policy's merit
             parts[1] += float(np.maximum(change, 0.0) @ on + np.maximum(-change, 0.0) @ off)
             moved += float(np.abs(change).sum())
         servers = wanted
@@ -150,10 +150,10 @@ def run_week(scene: PlacementScenario, controller: PlacementController, policy: 
 
 
 def route(split: Floats, servers: Floats, per_rate: Floats, demand: Floats) -> Floats:
-    """Return (L, V) requests per second that are served: by the split, and what finds no room where there is some.
+    """Return (L, V) served requests per second: by the split, with the excess sent to centres with free servers.
 
-    A data centre that is asked for too much serves every network the same share of it; what is left goes where a
-    server handles most of it, as far as servers are free.
+    An overloaded data centre serves the same share of every network's requests. The rest goes to the free servers that
+    handle most of it.
     """
     need = np.where(np.isfinite(per_rate), per_rate, 0.0)
     rates: Floats = split * demand[None] * np.isfinite(per_rate)
@@ -245,7 +245,7 @@ def _one(cell: _Cell) -> Played:
 
 
 def _choice(tuned: Sequence[Played]) -> Settings:
-    """Return the setting of each contender that costs least; the cost has lost requests in it."""
+    """Return the cheapest setting of each contender; the cost includes lost requests."""
     found: Settings = {}
     for name, contender in CONTENDERS.items():
         cost = {

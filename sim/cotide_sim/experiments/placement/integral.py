@@ -1,7 +1,7 @@
-"""What rounding up costs in placement: small instances beside the integral optimum of the same program.
+"""Cost of rounding up in placement: small instances compared with the integral optimum of the same program.
 
 Called by `experiment`. Zhang and Boutaba 2014, sec. II, let servers be fractions and round up, which is reasonable for
-tens of servers; here there are a few. Invariant: no ratio is below 1, but for the solver's gap.
+tens of servers; here there are a few. Invariant: no ratio is below 1, except by the solver's gap.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def placement_gap(seeds: Sequence[int], per_seed: int = 4) -> list[float]:
 
 
 def _money(model: PlacementModel, outlook: PlacementOutlook, servers: Floats) -> float:
-    """Return what (W, L) servers cost: rounding up serves at least as much, so nothing is lost besides."""
+    """Return the cost of (W, L) servers; rounding up serves at least as much, so no requests are lost."""
     change = np.diff(servers, axis=0, prepend=0.0)
     on = np.array([centre.on_cost for centre in model.centres])
     off = np.array([centre.off_cost for centre in model.centres])

@@ -1,8 +1,8 @@
-"""The plot of the placement experiment: servers by data centre beside Zhang and Boutaba 2014, Figs 1 and 2.
+"""The plot of the placement experiment: servers by data centre, compared with Zhang and Boutaba 2014, Figs 1 and 2.
 
 Called by `cotide experiment placement`. The paper's figures show servers that follow demand under predictive control
-(Fig. 1) and whole moves with every change of price under the greedy placement (Fig. 2). Invariant: shows what was
-measured, computes nothing; the same numbers write the same file.
+(Fig. 1) and whole moves with every change of price under the greedy placement (Fig. 2). Invariant: shows measurements,
+computes nothing; the same numbers write the same file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the placement experiment runs on: weeks of requests from access networks, data centres and their prices.
+"""Input of the placement experiment: weeks of requests from access networks, data centres and their prices.
 
-Called by `experiment`. Totals of requests and prices are real where data are given; how requests are split over
-networks is not in the traces: they are split by the population of cities and shifted by their time zones. Invariant:
-the same week, data and seed give the same scenario.
+Called by `experiment`. Totals of requests and prices are real where data are given. The traces do not give the networks
+of requests, so requests are split by the population of cities and shifted by their time zones. Invariant: the same
+week, data and seed give the same scenario.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ EUROPEAN_SITES: Final = (
     Site("Lyon", 45.8, 4.8, 1, 2.3, "europe-west1"),
     Site("Hamburg", 53.6, 10.0, 1, 3.4, "europe-west4"),
 )
-"""Six areas of Germany and France, rounded; chosen for the two countries whose prices cross."""
+"""Six areas of Germany and France, rounded; chosen because the prices of the two countries cross."""
 US_CENTRES: Final = (
     ("Mountain View", 37.4, -122.1, "us-west1", "US-CAL-CISO_USD"),
     ("Houston", 29.8, -95.4, "us-central1", "US-TEX-ERCO_USD"),
     ("Atlanta", 33.7, -84.4, "us-east1", "US-MIDA-PJM_USD"),
 )
-"""The paper's three data centres. Atlanta's grid has no market price in the data: the nearest market stands for it."""
+"""The paper's three data centres. Atlanta's grid has no market price in the data: the nearest market replaces it."""
 EUROPEAN_CENTRES: Final = (
     ("Frankfurt", 50.1, 8.7, "europe-west4", "DE-LU_EUR"),
     ("Paris", 48.9, 2.4, "europe-west1", "FR_EUR"),
@@ -75,17 +75,17 @@ DAY_STEPS: Final = 96
 WEEK_STEPS: Final = 7 * DAY_STEPS
 HORIZON: Final = 24
 PEAK_RATE: Final = 10_000.0
-"""Requests per second to which the busiest step of a week is scaled: some three hundred servers (chosen; the WorldCup's
+"""Requests per second of the busiest step of a week after scaling: some three hundred servers (chosen; the WorldCup's
 own busiest minute has 3,500)."""
 LEVEL: Final = ServiceLevel(delay_seconds=0.12, service_rate=50.0, variability=1.0, penalty=1e-5)
-"""Chosen: 120 ms, 20 ms a request; a lost request costs some thirty times what serving it does."""
+"""Chosen: 120 ms, 20 ms a request; a lost request costs some thirty times as much as a served one."""
 SERVER_KILOWATTS: Final = 0.35
 """Power of a server with cooling (chosen)."""
 RENT: Final = 0.03
-"""Money for a server's hour besides energy (chosen)."""
+"""Money for a server's hour in addition to energy (chosen)."""
 RECONFIGURATION_HOURS: Final = 0.5
-"""Adding a server costs as much as so many hours of its mean price, removing it a fifth of that (chosen: up to 13
-minutes of start, Zhang and Boutaba 2014, sec. II, and the transfer of images and state)."""
+"""Cost of adding a server, in hours of its mean price; removing it costs a fifth of that (chosen: up to 13 minutes of
+start, Zhang and Boutaba 2014, sec. II, and the transfer of images and state)."""
 GIGABYTES: Final = 5e-6
 """A request's answer, in gigabytes (chosen)."""
 CARBON_PRICE: Final = 0.08
@@ -103,7 +103,7 @@ class PlacementScenario:
     Attributes
     ----------
     model : of the problem, with the usual horizon.
-    before, demand : (steps, V) requests per second of the week before, from which forecasts learn, and of the week.
+    before, demand : (steps, V) requests per second of the week before, for learning forecasts, and of the week.
     price_before, price : (steps, L) money for a server's hour.
     """
 
@@ -218,7 +218,7 @@ def _prices(
 
 
 def _round_trip(centre: tuple[str, float, float, str, str], site: Site) -> float:
-    """Return seconds there and back along a route in glass, and five milliseconds of access."""
+    """Return the round-trip seconds along a route in glass, plus five milliseconds of access."""
     one, two = np.radians([centre[1], centre[2]]), np.radians([site.latitude, site.longitude])
     cosine = np.sin(one[0]) * np.sin(two[0]) + np.cos(one[0]) * np.cos(two[0]) * np.cos(one[1] - two[1])
     kilometres = 6371.0 * float(np.arccos(np.clip(cosine, -1.0, 1.0)))

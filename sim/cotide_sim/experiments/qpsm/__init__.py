@@ -1,1 +1,1 @@
-"""Waiting under QPSM beside FIFO and random order (Ou 2024)."""
+"""Waiting under QPSM compared with FIFO and random order (Ou 2024)."""

@@ -1,7 +1,7 @@
-"""Models that are wrong on purpose, and how often a model is wrong about a job beside the service.
+"""Models that are wrong on purpose, and how often a model is wrong about a job next to the service.
 
-Called by `waiting`. What does the guard do to the service when its model is of another one? Invariant: run times are
-told as they are; only the answers about latency are spoiled.
+Called by `waiting`. They show the effect of the guard on the service when its model is of another service. Invariant:
+run times stay correct; only the answers about latency are wrong.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Shifted:
         self._model = model
 
     def violation_probability(self, mixes: MixBatch) -> Floats:
-        """Return (n,) what the model says of the mixes at `RATE_SHARE` of their rate."""
+        """Return (n,) the model's answers for the mixes at `RATE_SHARE` of their rate."""
         return self._model.violation_probability(_slower(mixes))
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
-        """Return the same, inside what was learned as the model itself sees it."""
+        """Return the same; the model itself decides what is inside its learned range."""
         return self._model.answer(_slower(mixes))
 
 
 class Opposite:
-    """Says the opposite: the worst that a model of the right form can be."""
+    """Answers the opposite: the worst possible model of the right form."""
 
     model_id = "opposite"
 
@@ -48,23 +48,23 @@ class Opposite:
         self._model = model
 
     def violation_probability(self, mixes: MixBatch) -> Floats:
-        """Return (n,) one minus what the model says."""
+        """Return (n,) one minus the model's answers."""
         return np.asarray(1.0 - self._model.violation_probability(mixes))
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
-        """Return the same as an answer from inside what was learned: nobody notices."""
+        """Return the same as an answer inside the learned range, so that the error stays unnoticed."""
         return QosAnswers.within(self.violation_probability(mixes))
 
 
 MISLED: Final[Mapping[str, type[Shifted | Opposite]]] = MappingProxyType(
     {"qpsm, shifted model": Shifted, "qpsm, opposite model": Opposite}
 )
-"""Rows that nothing is judged by, with the model that each asks."""
+"""Rows without a judgement, with the model of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misjudged:
-    """Verdicts on one job beside the service: of how many, and how many were wrong in which way."""
+    """Verdicts on one job next to the service: their number, and the wrong ones by kind."""
 
     model: str
     verdicts: int
@@ -73,7 +73,7 @@ class Misjudged:
 
 
 def with_qos(models: TrainedModels, qos: QosForecaster) -> TrainedModels:
-    """Return the same models with another one of latency."""
+    """Return the same models with another latency model."""
     return TrainedModels(qos, models.completion_model)
 
 

@@ -1,4 +1,4 @@
-"""The plot of experiment qpsm-waiting: total waiting by request rate, the paper's beside ours.
+"""The plot of experiment qpsm-waiting: total waiting by request rate, the paper's and ours.
 
 Called by `experiment_command`. Invariant: shows what `qpsm.waiting` measured, computes nothing.
 """

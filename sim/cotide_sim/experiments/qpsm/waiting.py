@@ -1,24 +1,24 @@
-"""Experiment qpsm-waiting: total waiting of 64 batch jobs beside a service, under QPSM, FIFO and random order (Ou
+"""Experiment qpsm-waiting: total waiting of 64 batch jobs next to a service under QPSM, FIFO and random order (Ou
 2024).
 
 Called by ``cotide experiment qpsm-waiting``. Seven request rates, 64 jobs (eight types, 2 to 16 GB), one node with one
-service, in virtual time with the real engine, trained models and the interference model. Everything but the strategy is
-the same. Invariant: same seed, files and settings, same rows.
+service, in virtual time with the real engine, trained models and the interference model. Everything except the strategy
+is the same. Invariant: same seed, files and settings, same rows.
 
-What the paper leaves open, and what is chosen here:
+Points that the paper leaves open, and the choices here:
 
 - **All three strategies ask the QoS predictor** (the policies `fifo-guarded` and `random-guarded`). The paper does not
-  say so, but its totals for FIFO and random fall from 220,000 s to 300 s as the rate rises, just as QPSM's do: they too
-  leave jobs out.
-- **Waiting counts jobs that were deployed**, from arrival to binding. A job that the predictor never lets pass has no
-  end of its waiting; at 200k, 300 s for 64 jobs can't hold any.
-- **Rates are shares of what the service can do**: the paper's breaks its limit alone above 290k, ours is full at the
-  interference model's saturation.
+state it. But its totals for FIFO and random fall from 220,000 s to 300 s as the rate rises, like those of QPSM: they
+too leave jobs out.
+- **Waiting counts jobs that were deployed**, from arrival to binding. The waiting of a job that the predictor never
+admits has no end; 300 s for 64 jobs, at 200k, can't include such jobs.
+- **Rates are shares of the service's capacity**: the paper's service breaks its limit alone above 290k, ours is full at
+the interference model's saturation.
 - **The limit is `LIMIT_MILLISECONDS`**, not 10 ms: the measured service answers in 0.05 to 0.2 ms alone. At this limit
-  the highest rate leaves some jobs out (all, where the interference is the measured one: any job on its core then takes
-  p95 to a third of a second), and two jobs at once are too many at the one before.
-- **A job asks for half of the cpu that the service leaves**, so that one or two run at once; it arrives at random
-  within a minute, in random order.
+the highest rate leaves some jobs out, and two jobs at once are too many at the second highest. With the measured
+interference the highest rate leaves all jobs out: any job on its core then takes p95 to a third of a second.
+- **A job asks for half of the cpu that the service leaves**, so that one or two run at once. It arrives at random
+within a minute, in random order.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ INACTIVE: Final = ("fifo", "fifo, no guard", ALONE)
 """Contenders that must miss a bar in the place of ours: one that changes nothing, one that accepts each job, and one
 that refuses each."""
 UNGUARDED: Final = {"fifo, no guard": "fifo", "random, no guard": "random", ALONE: "qpsm"}
-"""Rows that nothing is judged by: what the orders do without the QoS predictor, and the service without any job."""
+"""Rows without a judgement: the orders without the QoS predictor, and the service without any job."""
 
 LIMIT_MILLISECONDS: Final = 2.0
 SERVICE_MILLICORES: Final = 2000
@@ -71,7 +71,8 @@ JOB_MILLICORES: Final = (NODE_MILLICORES - SERVICE_MILLICORES) // 2
 JOB_MEMORY_BYTES: Final = 4 * sizing.GIBIBYTE
 ARRIVALS_SECONDS: Final = 60.0
 DURATION_FACTOR: Final = 2.0
-"""A run lasts so many times as long as all jobs one after another alone: chosen, none that may start is cut off."""
+"""Length of a run, in multiples of all jobs run alone one after another. Chosen so that no job that may start is cut
+off."""
 RATE_STEP_SECONDS: Final = 60.0
 
 
@@ -87,8 +88,8 @@ class Row:
     deployed : jobs that were deployed, mean over repeats.
     violations : share of time in which the service was over its limit, mean over repeats.
     paper_seconds : Table 4; None where the paper has no such row.
-    utilisation : share of the node's cpu in use over the run, mean over repeats (the paper's Fig. 11 shows it beside
-        the service alone).
+    utilisation : share of the node's cpu in use over the run, mean over repeats (the paper's Fig. 11 compares it with
+    the service alone).
     """
 
     rate: int
@@ -103,8 +104,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """By how much QPSM's waiting is below a rival's, as a share of the rival's: the mean over rates, and the
-    paper's."""
+    """Relative reduction of waiting by QPSM compared with a rival: the mean over rates, and the paper's."""
 
     rival: str
     ours: float
@@ -113,11 +113,11 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, what QPSM gains on average, and the bars that were missed, in words.
+    """All rows, the mean gain of QPSM, and the missed bars in words.
 
-    ``unjudged`` holds the rates at which no strategy could deploy a job, so that nobody waited for anything;
-    ``misjudged`` how often each model is wrong about one job beside the service (Ou 2024, section 5.4: 19 of 448).
-    ``inactive``: bars that each contender misses which does nothing for the service or for the jobs.
+    ``unjudged`` holds the rates without a deployed job under any strategy, so that no job waited; ``misjudged`` how
+    often each model is wrong about one job next to the service (Ou 2024, section 5.4: 19 of 448). ``inactive``: bars
+    missed by each contender that does nothing for the service or for the jobs.
     """
 
     rows: tuple[Row, ...]
@@ -130,13 +130,13 @@ class Report:
 
 @dataclass(slots=True)
 class _Waits:
-    """When jobs arrived and were bound, as the engine was told and decided."""
+    """When jobs arrived and were bound, by the engine's events and decisions."""
 
     arrived: dict[str, float]
     waited: dict[str, float]
 
     def hear(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
-        """Take in one cycle."""
+        """Record one cycle."""
         for event in events:
             if isinstance(event, PodUpserted) and event.pod.phase is PodPhase.PENDING and event.pod.job is not None:
                 self.arrived.setdefault(event.pod.key, event.pod.created_seconds)
@@ -194,9 +194,9 @@ def run(
 
     Parameters
     ----------
-    models : what all strategies ask; trained on this interference.
+    models : the models of all strategies; trained on this interference.
     rates : of `RATES`.
-    progress : told of each rate and the share that is done.
+    progress : called with each rate and the share that is done.
     """
     rows = []
     for index, rate in enumerate(rates):
@@ -222,7 +222,7 @@ def run(
 
 
 def verdict_mixes(rates: Sequence[int], interference: Interference) -> MixBatch:
-    """Return each of the 64 jobs beside the service at each rate: what the paper counts its misjudgements over."""
+    """Return each of the 64 jobs next to the service at each rate: the cases of the paper's misjudgements."""
     kinds = [(name, gigabytes * GIGABYTE) for name in sizing.JOB_TYPES for gigabytes in GIGABYTES]
     types = tuple(sorted(sizing.JOB_TYPES))
     counts = np.array([[name == column for column in types] for name, _ in kinds], np.float64)
@@ -277,8 +277,8 @@ def _gain(rows: Sequence[Row], contender: str, rival: str) -> Gain:
 def misses_of(rows: Sequence[Row], contender: str) -> list[str]:
     """Return the bars that a strategy misses in the place of ours, in words.
 
-    At each rate it waits less than either rival, leaves out no job that the rival deploys, and lets the service break
-    its limit no more often; on average over rates it is below each by at least the paper's share.
+    At each rate it waits less than either rival, leaves out no job that the rival deploys, and breaks the service's
+    limit no more often. On average over rates it is below each by at least the paper's share.
     """
     out = []
     for row in rows:

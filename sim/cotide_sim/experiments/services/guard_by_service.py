@@ -53,7 +53,7 @@ METHODS: Final = {
 }
 """Rivals that know a service by its own samples alone, and their methods."""
 AGES: Final = (1, 10, 30, 100, 200, 500, 1000)
-"""Samples of a service at which it is judged."""
+"""Numbers of samples of a service when it is judged."""
 SERVICES: Final = 12
 WAVES: Final = 2
 JUDGED_ROWS: Final = 1000
@@ -64,7 +64,7 @@ Measured = tuple[MixBatch, Floats]
 
 @dataclass(frozen=True, slots=True)
 class _Wave:
-    """Services that appear together, what is measured of each in order, and what they are judged on."""
+    """Services that appear together, the samples of each in order, and the rows of their judgement."""
 
     services: list[Service]
     learned: list[Measured]
@@ -85,7 +85,7 @@ def run(
     Parameters
     ----------
     directory : of the measured tables; None generates some.
-    seeds : the first draws the services, each its own samples and cells; at least two, for intervals.
+    seeds : the first draws the services, each draws its own samples and cells; at least two, for intervals.
     services : in both waves together.
     ages : samples at which services are judged, rising.
     workers : processes, one seed each.
@@ -143,17 +143,17 @@ def _outcomes(seed: int, age: int, wave: _Wave, known: list[Measured], seen: lis
     outcomes = []
     for service, own, (asked, latency) in zip(wave.services, seen, wave.judged, strict=True):
         limit = service.limit_milliseconds
-        said = {
+        probabilities = {
             OURS: ours.violation_probability(asked),
             HEURISTIC: heuristic.violation_probability(asked),
             POOLED: pooled.unbounded_probability(asked),
         }
         for name, method in METHODS.items():
             rival = QosRival(method=method, limit_milliseconds=limit, random_state=seed)
-            said[name] = rival.fit(*own).violation_probability(asked)
+            probabilities[name] = rival.fit(*own).violation_probability(asked)
         broken = latency > limit
         outcomes += [
             Outcome.of(seed, service.name, age, name, probability, broken, THRESHOLD)
-            for name, probability in said.items()
+            for name, probability in probabilities.items()
         ]
     return outcomes

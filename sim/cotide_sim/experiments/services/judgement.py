@@ -1,7 +1,8 @@
-"""What the experiment services counts, and which of its bars were missed.
+"""The figures of experiment services, and its missed bars.
 
-Called by `guard_by_service`. Invariant: every figure is of rows that no contender learned from; a difference counts as
-beyond noise where its interval over seeds, widened for the number of comparisons (Bonferroni), leaves out zero.
+Called by `guard_by_service`. Invariant: every figure is of rows that no contender learned from. A difference counts as
+beyond noise where its interval over seeds leaves out zero; intervals are widened for the number of comparisons
+(Bonferroni).
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from cotide_core.kernels.array_types import Floats
 from cotide_sim.experiments.services.population import Service
 
 SETTLED: Final = 200
-"""Samples from which a service's model is held to logistic regression; before, to the heuristic."""
+"""From this many samples on, a service's model is compared with logistic regression; before, with the heuristic."""
 JUDGED: Final = 20
-"""A service is judged by F1 where at least so many of its rows break and as many hold, in every seed."""
+"""A service is judged by F1 where at least this many of its rows break and as many hold, in every seed."""
 CONFIDENCE: Final = 0.95
 ACCEPTANCE_FLOOR: Final = 0.5
-"""Share of the rows that hold which ours accepts at least, mean over services, at every age: a guard that refuses
+"""Least share of the holding rows that ours must accept at every age, mean over services. A guard that refuses
 everything breaks no limit and sells nothing (chosen: half)."""
 LEAST: Final = 1e-6
 """Differences below count as none."""
@@ -34,8 +35,8 @@ class Outcome:
 
     Attributes
     ----------
-    rows, broken : judged, and those whose limit broke.
-    refused, caught : above the threshold, and those of them that broke.
+    rows, broken : judged, and those with a broken limit.
+    refused, caught : above the threshold, and the broken ones among these.
     f1_even : F1 at even odds instead of the threshold; nan without a violation.
     brier : mean squared error of the probability.
     """
@@ -85,7 +86,7 @@ class Outcome:
 
     @property
     def recall(self) -> float:
-        """Share of what would have broken that was refused; nan where nothing would have."""
+        """Refused share of the rows that would have broken; nan without such rows."""
         return self.caught / self.broken if self.broken else float("nan")
 
     @property
@@ -95,7 +96,7 @@ class Outcome:
 
     @property
     def accepted(self) -> float:
-        """Share of what holds that was accepted; nan where nothing holds."""
+        """Accepted share of the holding rows; nan where nothing holds."""
         holds = self.rows - self.broken
         return (holds - (self.refused - self.caught)) / holds if holds else float("nan")
 
@@ -109,8 +110,8 @@ class Outcome:
 class Row:
     """One contender at one age.
 
-    Means over seeds of what is said about services: medians over those judged for F1, precision and recall, the mean
-    over all for breaks in a thousand rows, the share refused and the share accepted of what holds; ``deviation`` is of
+    Means over seeds of the figures of services. F1, precision and recall are medians over the judged services. Breaks
+    in a thousand rows, the share refused and the accepted share of holding rows are means over all; ``deviation`` is of
     the median F1 over seeds.
     """
 
@@ -149,7 +150,7 @@ class ServiceRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, and the bars that were missed, in words."""
+    """All rows, and the missed bars in words."""
 
     threshold: float
     seeds: int
@@ -167,7 +168,7 @@ def judge(
     logistic: str,
     heuristic: str,
 ) -> Report:
-    """Return what came out, by age and by service, and which bars were missed."""
+    """Return the figures, by age and by service, and the missed bars."""
     seeds = sorted({outcome.seed for outcome in outcomes})
     ages = sorted({outcome.age for outcome in outcomes})
     names = list(dict.fromkeys(outcome.contender for outcome in outcomes))
@@ -181,7 +182,7 @@ def judge(
     }
     comparisons = len(judged) * sum(age >= SETTLED for age in ages)
     rows = [
-        _row(age, name, [[at[seed, one.name, age, name] for one in services] for seed in seeds], judged)
+        _row(age, name, [[at[seed, service.name, age, name] for service in services] for seed in seeds], judged)
         for age in ages
         for name in names
     ]
@@ -217,7 +218,8 @@ def judge(
 
 
 def interval(values: Floats, comparisons: int = 1) -> tuple[float, float, float]:
-    """Return mean and 95 % interval of (k,) values over seeds, widened for so many comparisons; infinite for one."""
+    """Return mean and 95 % interval of (k,) values over seeds, widened for the number of comparisons; infinite for
+    one."""
     from scipy.stats import t
 
     mean = float(values.mean())
@@ -275,9 +277,9 @@ def _missed(
 ) -> list[str]:
     """Return the missed bars.
 
-    From `SETTLED` samples on F1 is worse than logistic regression's beyond noise in no service, and better in the
-    median; before, there are no more breaks than under the heuristic alone. At every age ours accepts
-    `ACCEPTANCE_FLOOR` of what holds.
+    From `SETTLED` samples on, F1 is worse than logistic regression's beyond noise in no service, and better in the
+    median. Before, there are no more breaks than under the heuristic alone. At every age ours accepts
+    `ACCEPTANCE_FLOOR` of the holding rows.
     """
     out = [
         f"{service.service} at {service.age} samples: F1 {service.f1[ours]:.3f}, {logistic} {service.f1[logistic]:.3f}"
@@ -289,7 +291,9 @@ def _missed(
     for age in sorted({row.age for row in rows}):
         mine = by[age, ours]
         if not mine.accepted >= ACCEPTANCE_FLOOR:
-            out.append(f"accepts {mine.accepted:.1%} of what holds at {age} samples, less than {ACCEPTANCE_FLOOR:.0%}")
+            out.append(
+                f"accepts {mine.accepted:.1%} of the rows that hold at {age} samples, less than {ACCEPTANCE_FLOOR:.0%}"
+            )
         if age >= SETTLED and mine.f1 <= by[age, logistic].f1:
             out.append(f"median F1 at {age} samples: {mine.f1:.3f}, {logistic} {by[age, logistic].f1:.3f}")
         if age < SETTLED:

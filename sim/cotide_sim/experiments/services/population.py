@@ -1,9 +1,9 @@
 """Unlike services, made of measured tables: other base latencies, limits and rates, and four ways to be disturbed.
 
-Called by `guard_by_service`. A service is a table (memcached beside batch jobs run again and again, or once; beside
-antagonists; beside PARSEC jobs) whose latencies and rates are scaled. Without measured tables four are generated from
-`GeneratedInterference`, whose sensitivity to jobs differs. Invariant: same tables and seeds, same services and samples;
-a cell is learned from or judged on in all tables alike: grid and grid-once hold the same cells.
+Called by `guard_by_service`. A service is a table with scaled latencies and rates (memcached with batch jobs run
+repeatedly, or once; with antagonists; with PARSEC jobs). Without measured tables, four are generated from
+`GeneratedInterference` with different sensitivities to jobs. Invariant: same tables and seeds, same services and
+samples; a cell is learned from or judged on in all tables alike: grid and grid-once hold the same cells.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REPEAT_NOISE: Final = 0.05
 HELD_OUT: Final = 0.25
 """Share of the cells that services are judged on (3:1, as in Ou 2024, sec. 3.1)."""
 GENERATED: Final = (("mild", 0.3), ("even", 1.0), ("twice", 2.0), ("steep", 3.5))
-"""Names of generated tables, and the power to which jobs stretch their latency (chosen)."""
+"""Names of generated tables, and the exponent of their latency's growth with jobs (chosen)."""
 GENERATED_ROWS: Final = 1200
 _GENERATED_SEED: Final = 13
 
@@ -56,7 +56,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A table in units of its own lone p95, and which of its rows are learned from and judged on."""
+    """A table in units of its own p95 alone, and its rows for learning and for judging."""
 
     samples: QosSamples
     learned: Indices
@@ -77,7 +77,7 @@ def read_tables(directory: Path | None) -> dict[str, QosSamples]:
 
 
 def draw_services(names: Sequence[str], count: int, seed: int) -> list[Service]:
-    """Return services whose families take turns, with base, limit and rates drawn evenly in logs."""
+    """Return services of alternating families, with base, limit and rates drawn evenly in logs."""
     generator = np.random.default_rng((seed, count))
     services = []
     for index in range(count):
@@ -92,7 +92,7 @@ def split(found: Mapping[str, QosSamples], seed: int) -> dict[str, Family]:
     """Return each table in units of its lone p95 with its cells split at random.
 
     One split holds for all services and for all tables: a cell that several tables have lies on one side in each. A
-    table whose cells are all drawn already draws none of its own.
+    table with all its cells drawn already draws none of its own.
     """
     generator = np.random.default_rng((seed, 1))
     judged_of: dict[bytes, bool] = {}
@@ -126,7 +126,7 @@ def _cell_keys(mixes: MixBatch) -> list[bytes]:
 def measure(
     service: Service, family: Family, rows: Indices, count: int, generator: np.random.Generator
 ) -> tuple[MixBatch, Floats]:
-    """Return so many samples of a service: rows of its table drawn with replacement, scaled, measured again."""
+    """Return samples of a service: rows of its table drawn with replacement, scaled, measured again."""
     drawn = generator.choice(rows, count)
     mixes = take_mixes(family.samples.mixes, drawn)
     noise = np.exp(REPEAT_NOISE * generator.standard_normal(count))

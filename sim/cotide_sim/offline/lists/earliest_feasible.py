@@ -1,8 +1,8 @@
-"""EF: each job goes to the machine on which it can start first (Naghshnejad 2019, section 3.2.2, Algorithm 1).
+"""EF: each job goes to the machine where it can start first (Naghshnejad 2019, section 3.2.2, Algorithm 1).
 
-Called by `list_scheduling` and `hybrid`. The printed Algorithm 1 walks over the ends of running jobs and looks at what
-is free at that moment only; where other jobs are already planned to start later, a job must also fit for all of its
-size, as the definition in the text has it and as is done here. Ties go to the lowest machine.
+Called by `list_scheduling` and `hybrid`. The printed Algorithm 1 walks over the ends of running jobs and compares with
+the free units of that moment only. Where other jobs are already planned to start later, a job must also fit for all of
+its size. The definition in the text requires it, and this module does it. Ties go to the lowest machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """LW: each job goes to the machine with the least work so far (Naghshnejad 2019, section 3.2.2).
 
-Called by `list_scheduling`. The paper does not define "workload"; here it is the volume (size times demand) of the jobs
-a machine was given, since size alone says nothing about how full a machine is. Ties go to the lowest machine.
+Called by `list_scheduling`. The paper leaves "workload" undefined. Here it is the volume (size times demand) of a
+machine's jobs, since size alone does not measure how full a machine is. Ties go to the lowest machine.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Timelines of many machines: free capacity over time, and the earliest start that a job can have.
 
-Called by the placing kernels. A timeline is a list of segments (start, free units), the last without end; segments
-stand in blocks of up to `WIDTH`, each with the most and the least that is free in it. A search passes over a block in
-which nothing, or everything, is wide enough in one step: its cost is a scan of blocks and not of slots, and an
-insertion moves at most one block's segments. Blocks no remaining job could start in are left behind for good.
+Called by the placing kernels. A timeline is a list of segments (start, free units), the last without end. Segments
+stand in blocks of up to `WIDTH`, each with the most and the least free units in it. A search passes in one step over a
+block where nothing, or everything, is wide enough. Its cost is a scan of blocks and not of slots; an insertion moves at
+most one block's segments. Blocks no remaining job could start in are left behind for good.
 
 Invariant: within a machine the starts rise from block to block; ``most`` and ``least`` are exact; each `reserve` leaves
 free >= 0 where the caller took the start from `earliest_start`.
@@ -66,7 +66,7 @@ def empty_timelines(machines: int, capacity: int, jobs: int) -> Timelines:
 
 @compiled
 def earliest_start(lines: Timelines, machine: int, demand: int, size: int, before: int) -> int:
-    """Return the first slot from which ``demand`` units are free for ``size`` slots, ``before`` if none is earlier."""
+    """Return the first slot where ``demand`` units become free for ``size`` slots, ``before`` if none is earlier."""
     block = lines.first[machine]
     begin = -1
     while block >= 0:
@@ -97,7 +97,7 @@ def earliest_start(lines: Timelines, machine: int, demand: int, size: int, befor
 
 @compiled
 def leave_behind(lines: Timelines, machine: int, demand: int) -> None:
-    """Drop the leading blocks in which a job of ``demand``, the least that is still to come, can't start."""
+    """Drop the leading blocks where a job of ``demand``, the smallest to come, can't start."""
     block = lines.first[machine]
     while lines.most[block] < demand:
         block = lines.following[block]

@@ -20,7 +20,7 @@ def whatever_fits(jobs: JobList, machines: int, order: Integers, chosen: Integer
 
     Parameters
     ----------
-    chosen : (n,) machine of each job; None for the lowest machine on which it fits.
+    chosen : (n,) machine of each job; None for the lowest machine where it fits.
     """
     schedule = Schedule(np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64))
     where = np.full(len(jobs), -1) if chosen is None else chosen

@@ -1,9 +1,9 @@
-"""Lists in which no job starts before the one ahead of it: Algorithm 1 as printed (Naghshnejad 2019, section 3.2.2).
+"""Lists that start no job before the one ahead of it: Algorithm 1 as printed (Naghshnejad 2019, section 3.2.2).
 
-Called by the experiment on readings of the paper. The printed EF walks over the ends of the jobs that are placed, in
-order of time, and takes the first machine on which enough is free by then. A placed job counts as running until its
-end, so a machine never starts a job before the one it was given last; no hole is ever filled. ``across`` goes further:
-starts never fall over all machines together, as in a simulator whose clock moves to each start.
+Called by the experiment on readings of the paper. The printed EF walks over the ends of the placed jobs, in order of
+time, and takes the first machine that has enough free units by then. A placed job counts as running until its end, so a
+machine never starts a job before the one it was given last; no hole is ever filled. ``across`` goes further: starts
+never fall over all machines together, as in a simulator that moves its clock to each start.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Conservative backfilling on one pool: each job is promised a start when it is submitted (Naghshnejad 2019, section
 4.2.1).
 
-Called by the trace replay. As in Mu'alem and Feitelson 2001 (Naghshnejad 2019's [104]): a submitted job is reserved the
-earliest start that leaves every earlier reservation untouched; when a job ends before its planned end, the waiting
-jobs move forward one after another, in order of submission, each to the earliest start now open to it.
+Called by the trace replay. As in Mu'alem and Feitelson 2001 (Naghshnejad 2019's [104]): a submitted job gets the
+earliest start that leaves every earlier reservation untouched. When a job ends before its planned end, the waiting jobs
+move forward one after another, in order of submission. Each moves to the earliest start that is open then.
 
-Invariant: while forecasts are upper bounds (the user's request), no job starts later than promised. When a running
-job outlives its forecast the promises made on it can't all be kept: then all reservations are made anew, in order of
-submission.
+Invariant: while forecasts are upper bounds (the user's request), no job starts later than promised. When a running job
+exceeds its forecast, some promises break: all reservations are made again, in order of submission.
 """
 
 from __future__ import annotations
@@ -189,7 +188,8 @@ def _decide(now: int, jobs: Jobs, state: ReplayState, rule: ConservativeRule) ->
 
 @inlined
 def start_reserved(now: int, jobs: Jobs, state: ReplayState) -> None:
-    """Start who is reserved this moment; the others close up, and the earliest of them wakes the replay."""
+    """Start the jobs that are reserved for this moment; the others close up, and the earliest of them wakes the
+    replay."""
     counts, queue, start = state.counts, state.queues[0, 1], jobs.start
     staying = 0
     wake: int = -1

@@ -6,12 +6,11 @@ processors are free; with EASY, no backfilled job is planned to hold what the fi
 time.
 
 EASY as in Lifka 1995 and Mu'alem and Feitelson 2001 (Naghshnejad 2019's [128] and [104]): the queue's first job, when
-blocked, gets the earliest time at which the planned ends of running jobs leave it enough (the shadow time); any other
-job that fits now may start if it is planned to end by then, or asks for no more than what is left over at that time.
+blocked, gets the earliest time at which the planned ends of running jobs leave it enough (the shadow time). Any other
+job that fits now may start if its planned end comes before, or if it fits into the rest at that time.
 
-Only a round in which processors came free, a forecast changed, a first job started or another became first can let a
-job start that could not before: in any other the submitted jobs alone are looked at. That is what makes a round cheap
-while the machine is full.
+A blocked job can start only after processors came free, a forecast changed, a first job started or another became
+first. Any other round looks at the submitted jobs alone. That is what makes a round cheap while the machine is full.
 """
 
 from __future__ import annotations

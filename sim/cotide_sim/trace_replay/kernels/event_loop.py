@@ -1,12 +1,12 @@
 """The loop of every replay: the next moment, jobs that end, jobs that are submitted, then what the rule decides.
 
 Called by the trace replay, as the kernels that `with_steps` makes of it: `easy`, `conservative`, `slack`, `plan` and
-`platform` on one pool, and the three for gangs. A round takes place at each moment at which a job is submitted, ends or
-outlives what it was planned to take, or at which a reserved start comes: first ends, then submissions, then decisions.
+`platform` on one pool, and the three for gangs. A round takes place when a job is submitted, ends or exceeds its
+planned time, and when a reserved start comes: first ends, then submissions, then decisions.
 
-A rule is a tuple of what it needs beside the jobs, and functions in the place of those below, each of which returns the
-rule, with other arrays where some were too small. Invariant: no step but `start_job` starts a job, none but the loop
-ends one; what is known of run times was learned from jobs that have ended.
+A rule is a tuple of its own data, and functions that replace those below. Each function returns the rule, with larger
+arrays where some were too small. Invariant: no step but `start_job` starts a job, none but the loop ends one; what is
+known of run times was learned from jobs that have ended.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Dominant resource fairness over time on one pool: whose owner has used least of the machine comes next.
+"""Dominant resource fairness over time on one pool: the job of the owner with the least use comes next.
 
-Called by the trace replay for `fair`. What an owner (a user, or a group) used is counted as the live engine counts it
-for namespaces (`cotide_core.state.fair_usage`): an average of what it held whose past fades with a half-life, and what
-it holds now, half each. A pool has one resource, so that the dominant share is that of processors. As in the live
-engine a job that does not fit holds up nobody, which means that nobody keeps processors free for a wide one.
+Called by the trace replay for `fair`. The use of an owner (a user, or a group) is counted as the live engine counts it
+for namespaces (`cotide_core.state.fair_usage`). Half is an average of past use that fades with a half-life, half is
+present use. A pool has one resource, so that the dominant share is that of processors. As in the live engine, a job
+that does not fit delays no other job; so no processors are kept free for a wide one.
 
 Invariant: while a job waits, no job of an owner with a larger share starts that could have left it its processors.
 """
@@ -78,7 +78,7 @@ def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: FairRul
 
 @inlined
 def _decide(now: int, jobs: Jobs, state: ReplayState, rule: FairRule) -> FairRule:
-    """Start one after another, of those that fit the one whose owner has the smallest share."""
+    """Start jobs one after another: of those that fit, the one of the owner with the smallest share."""
     counts, demand = state.counts, jobs.demand
     queue_key, queue = state.queues[0, 0], state.queues[0, 1]
     waiting = counts[WAITING]

@@ -1,13 +1,12 @@
-"""Online plans on one pool: at each event all waiting jobs are planned anew, in order of a key (Naghshnejad 2019,
-section 4.2.1).
+"""Online plans on one pool: each event plans all waiting jobs again, in order of a key (Naghshnejad 2019, section
+4.2.1).
 
 Called by the trace replay for online-SJF and online-SVF (and any other order). A round takes place whenever a job is
-submitted, ends or outlives its forecast: the waiting jobs, shortest or smallest in volume first, are each given the
-earliest feasible start on top of the running jobs and of the jobs planned before; those planned for now start.
+submitted, ends or exceeds its forecast. The waiting jobs, shortest or smallest in volume first, each get the earliest
+start that the running jobs and the jobs planned before leave. Those planned for now start.
 
-Invariant: a job never starts where it would delay the planned start of a job ahead of it in the same plan. Only
-starts at the round's own moment are carried out, since the next round plans anew; so planning stops once nothing is
-free now.
+Invariant: a job never starts where it would delay the planned start of a job ahead of it in the same plan. Only starts
+at the round's own moment are carried out, since the next round plans again; so planning stops once nothing is free now.
 """
 
 from __future__ import annotations

@@ -2,25 +2,26 @@
 ch. 4).
 
 Called by the trace replay. A job whose forecast has an estimated accuracy of 0.6 or more is predictable (section 4.4).
-Predictable jobs hold at most a share alpha of the processors, others all that is free. The seed's eq. 4.1 multiplies
-alpha by a ratio <= 1 at every step and so runs to zero; what its text says is done instead: alpha is the share of the
-predictable in the processors that recent jobs asked for, each job counting a thousandth less with every job after it,
-from 0.6. A job too large for the share counts as unpredictable.
+Predictable jobs hold at most a share alpha of the processors, others all that is free. Eq. 4.1 of the thesis multiplies
+alpha by a ratio <= 1 at every step and so runs to zero. The code follows its text instead: alpha is the share of
+predictable jobs in the processors that recent jobs requested. Each later job lowers the weight of a job by a
+thousandth; alpha starts at 0.6. A job too large for the share counts as unpredictable.
 
 Where this departs from the seed, for what it gains (docs/replay.md has the figures):
 
 - One round plans both: jobs are tried in order of volume, the predictable by their forecast, the others by their upper
-  forecast. The processors that the predictable may not hold but nobody else can use are lent to them.
-- A job is planned to take its upper forecast if predictable, else what its user asked for. Beside a reservation every
-  job is planned by its upper forecast: many users ask for days and run for minutes, and by their requests the
-  processors in front of a reservation stay idle.
-- Selective reservations (Srinivasan et al. 2002): a job has a start reserved once it has waited `PATIENCE` times as
-  long as it is planned to take, or ten days, the first submitted first, at most `RESERVED` of each kind; what can't be
-  foreseen is protected earlier (see `PlatformSettings`). Before that a job may be overtaken: reserving for everyone, as
+  forecast. Processors outside their share that no other job can use are lent to the predictable jobs.
+- A job is planned to take its upper forecast if predictable, else what its user asked for. Before a reservation, every
+job is planned by its upper forecast: many users request days and run for minutes, and by their requests the processors
+before a reservation stay idle.
+- Selective reservations (Srinivasan et al. 2002): a job gets a reserved start once it has waited `PATIENCE` times its
+planned length, or ten days. The first submitted comes first, with at most `RESERVED` of each kind. Jobs that are not
+predictable are protected earlier (see `PlatformSettings`). Before that a job may be overtaken: reserving for everyone,
+as
   a plan does, or for whoever is first, as EASY does, holds processors idle.
 
-Invariant: a job starts only when its processors are free for as long as it is planned to take, reservations of the
-same round left alone; the predictable hold no more than alpha, what they are lent apart.
+Invariants: a job starts only when its processors are free for its planned length, without touching reservations of the
+same round. Predictable jobs hold at most alpha, apart from lent processors.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ HELD: Final = SPARE + 3
 NONE_LEFT: Final = -1
 """In place of a kind of jobs."""
 LENGTHS: Final = SPARE + 4
-"""Index of the number of waiting jobs that are not predictable; behind it that of those who are."""
+"""Index of the number of waiting jobs that are not predictable; the next index has the number of those that are."""
 
 
 class PlatformSettings(NamedTuple):
@@ -169,14 +170,14 @@ def prepare_platform(jobs: Jobs, state: ReplayState, rule: PlatformRule) -> Plat
 
 @inlined
 def ended_on_platform(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PlatformRule) -> PlatformRule:
-    """Let go of what a predictable job held."""
+    """Release what a predictable job held."""
     state.counts[HELD] -= jobs.demand[job] * rule.predictable[job]
     return rule
 
 
 @inlined
 def submitted_to_platform(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PlatformRule) -> PlatformRule:
-    """Tell whether a job is predictable, let the share follow, and have it wait among its kind."""
+    """Decide whether a job is predictable, update the share, and add the job to the queue of its kind."""
     counts, shares, predictable, demand = state.counts, rule.shares, rule.predictable, jobs.demand[job]
     if rule.mode >= LEARNED:
         rule.upper[job] = rule.learned_upper[job]
@@ -286,7 +287,7 @@ def next_by_volume(first: int, second: int, with_others: bool, state: ReplayStat
     Parameters
     ----------
     first, second : how many of the predictable and of the others were passed over.
-    with_others : whether those who are not predictable are tried, too.
+    with_others : whether the jobs that are not predictable are tried, too.
     """
     keys, lines = rule.keys, rule.lines
     more = first < state.counts[LENGTHS + 1]

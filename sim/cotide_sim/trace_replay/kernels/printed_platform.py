@@ -1,8 +1,8 @@
 """The hybrid platform on one pool as printed (Naghshnejad 2019, sections 4.4.1 to 4.4.3), the rival of `platform`.
 
-Called by the trace replay. At every event the predictable jobs are planned on the share alpha of the processors,
-smallest volume first, each by its forecast; then backfilling in order of submission gives the others, each by the
-user's request, what the plan leaves of the whole machine. What the text leaves open:
+Called by the trace replay. Every event plans the predictable jobs on the share alpha of the processors, smallest volume
+first, each by its forecast. Then backfilling in order of submission gives the rest of the machine to the others, each
+by the user's request. What the text leaves open:
 
 - alpha is that of `platform`, since eq. 4.1 runs to zero.
 - The unpredictable may use all that is free, of the share, too: so a planned job needs room in the share *and* in the
@@ -43,7 +43,7 @@ class PrintedRule(NamedTuple):
 
     Attributes
     ----------
-    platform : forecasts, who is predictable, the share, and the waiting by kind.
+    platform : forecasts, which jobs are predictable, the share, and the waiting jobs by kind.
     profile : (2, 2n + 16) times and free processors of the share.
     planned : (n,) processors of a job that is predictable, else 0.
     """

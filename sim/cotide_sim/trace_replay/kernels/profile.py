@@ -126,7 +126,7 @@ def forget_past(times: Integers, free: Integers, size: int, now: int) -> int:
 
 @compiled
 def earliest_start(times: Integers, free: Integers, size: int, now: int, seconds: int, demand: int) -> int:
-    """Return the earliest time >= now from which ``demand`` processors are free for ``seconds``.
+    """Return the earliest time >= now at which ``demand`` processors become free for ``seconds``.
 
     The answer is now or the beginning of a segment; there always is one, since the last segment is all free.
     """

@@ -1,9 +1,9 @@
 """What a replay works on: the jobs of a log in columns, and the lists that it keeps from moment to moment.
 
-Handed over by who runs a replay to `event_loop` and, from there, to the steps of its rule. What is kept outlasts a
-pause: models of run times are rebuilt every so many simulated hours, outside the kernel, which returns before the first
-moment at or after ``until``, with every list as it stands, and is called again.
-Invariant: a replay in any number of pieces gives the schedule of one in a single piece.
+Handed over by the caller of a replay to `event_loop` and, from there, to the steps of its rule. The state outlasts a
+pause: models of run times are rebuilt after some simulated hours, outside the kernel. The kernel returns before the
+first moment at or after ``until``, leaves every list as it is, and is called again. Invariant: a replay in any number
+of pieces gives the schedule of one in a single piece.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Online plans on one pool in an order that only all waiting jobs together have: SINGLE and Block-Scheduling
 (Naghshnejad 2019, sections 3.3.3 and 3.2.2).
 
-Called by the trace replay. The thesis knows all jobs at time 0; here the waiting are ordered anew when somebody is
-submitted, in the order in which the algorithm would start them on an empty pool, and then planned as in `plan`: each at
-the earliest start beside what runs and what was planned before it. Between submissions an order stays, so that with all
-jobs there from the start, and run times as forecast, the schedule is that of the algorithm with no job held back for
-those behind it.
+Called by the trace replay. The thesis knows all jobs at time 0. Here each submission orders the waiting jobs again, as
+the algorithm would start them on an empty pool. Then they are planned as in `plan`: each at the earliest start that
+running jobs and earlier plans leave. Between submissions an order stays. With all jobs there from the start, and run
+times as forecast, the schedule is that of the algorithm, where no job waits for those behind it.
 
 - ``BY_PARTS``: for L = 1, 2, 4, ... as many jobs as any schedule could complete by L, packed by levels, longest first.
 - ``BY_BLOCK``: jobs of one power of two fill a block; step k takes blocks of up to 2^k, densest first, gamma 2^k long.
@@ -30,7 +29,7 @@ from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 BY_PARTS: Final = 10
 BY_BLOCK: Final = 11
 STALE: Final = SPARE
-"""Index of 1 where somebody was submitted since the waiting were ordered."""
+"""Index of 1 where a job was submitted since the last ordering."""
 GAMMA: Final = 15
 """Length of a step over its largest block on one machine: 9 + 6 / M (Naghshnejad 2019, Lemma 11)."""
 DENSITY_BITS: Final = 40
@@ -74,7 +73,7 @@ def size_class(seconds: int) -> int:
 
 @inlined
 def _pile_key(job: int, jobs: Jobs, rule: SetPlanRule) -> int:
-    """Return by what jobs are packed: longest and widest first, or by class, narrowest first."""
+    """Return the order of packing: longest and widest first, or by class, narrowest first."""
     width = rule.capacity + 1
     longest: int = -(jobs.forecast[job] * width + jobs.demand[job])
     by_class: int = size_class(jobs.forecast[job]) * width + jobs.demand[job]
@@ -120,7 +119,7 @@ def _decide(now: int, jobs: Jobs, state: ReplayState, rule: SetPlanRule) -> SetP
 
 @inlined
 def _forget(job: int, jobs: Jobs, state: ReplayState, rule: SetPlanRule) -> None:
-    """Take a job that starts out of the lists that are ordered by what it asks for."""
+    """Take a job that starts out of the lists that are ordered by request."""
     waiting, keys, pile = state.counts[WAITING], state.queues[1, 0], state.queues[1, 1]
     remove_at(keys, pile, waiting, index_of(keys, pile, waiting, _pile_key(job, jobs, rule), job))
     if rule.order == BY_PARTS:

@@ -2,15 +2,15 @@
 
 Called by the trace replay. After Talby and Feitelson 1999 (Naghshnejad 2019's [138]): a submitted job is reserved the
 earliest start and promised to start no later than that plus its slack. The slack is the mean wait of the jobs that
-started so far, times 2 - priority / 50: none for priority 100, the mean wait for 50, twice that for 0. A job that would
-fit beside the running ones may then be brought forward to this moment by moving reservations that stand in its way, as
-long as each of those still starts by its promise and the starts of all together become earlier; the shortest is tried
-first. The paper prices every legal order of the queue and takes the cheapest, which it cuts short by rules as well;
-here a round tries at most `TRIALS` such moves and prices a schedule by the sum of its starts.
+started so far, times 2 - priority / 50: none for priority 100, the mean wait for 50, twice that for 0. A job that fits
+into the free room may then move to this moment, if the reservations in its way move. Each of those must still start by
+its promise, and the sum of all starts must become earlier. The shortest job is tried first. The paper prices every
+legal order of the queue and takes the cheapest, with rules that shorten the search. Here a round tries at most `TRIALS`
+such moves and prices a schedule by the sum of its starts.
 
 Invariant: there always is a plan that keeps every promise, and it is held explicitly. While forecasts are upper bounds
-no job starts later than promised. When a running job outlives its forecast all reservations are made anew, in order
-of submission, and what has become impossible is promised anew.
+no job starts later than promised. When a running job exceeds its forecast, all reservations are made again, in order of
+submission, and impossible promises are renewed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SlackRule(NamedTuple):
     priority : (n,) from 0 to 100.
     trial : (n,) starts of the waiting jobs that are tried.
     profile : (2, 2n + 16) the profile that is tried.
-    moved : (2, n) starts and jobs that are laid anew.
+    moved : (2, n) starts and jobs that are placed again.
     """
 
     capacity: int
@@ -142,7 +142,7 @@ def note_waits(now: int, jobs: Jobs, state: ReplayState) -> None:
 
 @inlined
 def _spend(now: int, jobs: Jobs, state: ReplayState, rule: SlackRule) -> None:
-    """Spend slack: the shortest that fit beside the running are tried at this moment."""
+    """Spend slack: try the shortest jobs that fit into the free room at this moment."""
     counts, queue, line = state.counts, state.queues[0, 1], state.queues[1, 1]
     start, demand, trial = jobs.start, jobs.demand, rule.trial
     waiting = counts[WAITING]
@@ -177,7 +177,7 @@ def _brought_forward(job: int, now: int, jobs: Jobs, state: ReplayState, rule: S
     """Plan ``job`` at ``now`` in place of its reservation; return the tried profile's size, or 0 when that won't do.
 
     The rule's ``trial`` receives the starts of all waiting jobs. Reservations that begin after now and before the job
-    would end are taken out and laid anew, in the order in which they stood.
+    would end are made again, in their present order.
     """
     queue, waiting, size = state.queues[0, 1], state.counts[WAITING], state.counts[SIZE]
     demand, forecast, start, trial = jobs.demand, jobs.forecast, jobs.start, rule.trial

@@ -1,4 +1,4 @@
-"""Reader of the measured co-location tables: memcached beside antagonists, PARSEC jobs and a batch grid.
+"""Reader of the measured co-location tables: memcached with antagonists, PARSEC jobs and a batch grid.
 
 Called by `cotide train` and `cotide evaluate` (as samples) and by the measured interference model (as raw
 tables). First step of the flow: files to core values. Invariant: one sample for each measured row; what was
@@ -76,7 +76,7 @@ def read_runtimes(directory: Path) -> Table:
 
 
 def read_static_mixes(directory: Path) -> Table:
-    """Return jobs and latency intervals at 30,000 requests/s; ``kind`` tells them apart, times are epoch ms."""
+    """Return jobs and latency intervals at 30,000 requests/s; ``kind`` distinguishes them, times are epoch ms."""
     return read_table(
         directory / STATIC, texts=("run", "kind"), numbers=("start_ms", "end_ms"), optional=("p95_us", "QPS", "target")
     )
@@ -99,8 +99,8 @@ def read_job_events(directory: Path) -> Table:
 def qos_samples(directory: Path, table: QosTable = "all") -> QosSamples:
     """Read one table (or all but ``grid-once``) as samples of mixes and their p95 latency.
 
-    ``grid`` takes the latency while a job of the type is running; ``grid-once`` the derived p95 over ten
-    seconds in which the job runs once, where the input size matters.
+    ``grid`` takes the latency while a job of the type is running; ``grid-once`` the derived p95 over ten seconds with
+    one run of the job, where the input size matters.
     """
     readers = {
         "grid": lambda: _grid_qos(directory, "p95_us"),
@@ -114,11 +114,11 @@ def qos_samples(directory: Path, table: QosTable = "all") -> QosSamples:
 
 
 def completion_samples(directory: Path, table: CompletionTable = "all", *, lone_runs: bool = True) -> CompletionSamples:
-    """Read run times beside a rate (grid) or beside an antagonist (parsec) as samples.
+    """Read run times with a rate (grid) or with an antagonist (parsec) as samples.
 
     A censored row of the grid (the job was killed after 12 s) counts with ``completion_est_seconds``, its lone
-    cpu seconds over the cpu share that it had. ``lone_runs`` adds the grid's one run of each type and size
-    beside an idle service, as a sample at rate 0.
+    cpu seconds over the cpu share that it had. ``lone_runs`` adds the grid's one run of each type and size with an idle
+    service, as a sample at rate 0.
     """
     parts = []
     if table in ("grid", "all"):
@@ -166,7 +166,7 @@ def concatenate_qos(parts: Sequence[QosSamples]) -> QosSamples:
 
 def _grid_qos(directory: Path, latency_column: str) -> QosSamples:
     table = read_grid(directory)
-    # The derived column is empty in the rows without a job; there the measured one says the same thing.
+    # The derived column is empty in the rows without a job; there the measured one has the same meaning.
     latency = np.where(np.isnan(table.numbers[latency_column]), table.numbers["p95_us"], table.numbers[latency_column])
     sizes, rates = table.numbers["input_size_bytes"], table.numbers["rps_target"]
     return _single_job_qos(table.texts["workload_type"], sizes, rates, latency, GRID_PRESSURE)
@@ -208,7 +208,7 @@ def _samples(
 
 
 def _dynamic_qos(directory: Path) -> QosSamples:
-    """Return one sample for each interval; a job counts with the share of the interval in which it ran."""
+    """Return one sample for each interval; a job counts with its share of the interval."""
     table = read_dynamic_mixes(directory)
     numbers = table.numbers
     length = (numbers["run_end_ms"] - numbers["run_start_ms"]) / numbers["n_intervals"]
@@ -226,7 +226,7 @@ def _dynamic_qos(directory: Path) -> QosSamples:
 
 
 def _static_qos(directory: Path) -> QosSamples:
-    """Return one sample for each latency interval; the cores of a job are not told, each counts as one (chosen)."""
+    """Return one sample for each latency interval; the cores of a job are unknown, each job counts as one (chosen)."""
     table = read_static_mixes(directory)
     kinds, runs = table.texts["kind"], table.texts["run"]
     starts, ends = table.numbers["start_ms"], table.numbers["end_ms"]
@@ -250,7 +250,7 @@ def _static_qos(directory: Path) -> QosSamples:
 
 
 def _running_spans(events: Table) -> list[tuple[str, str, float, float, int]]:
-    """Return (run, job, begin, end, cores) for each stretch in which a job ran; times are epoch milliseconds."""
+    """Return (run, job, begin, end, cores) for each stretch of a job; times are epoch milliseconds."""
     spans: list[tuple[str, str, float, float, int]] = []
     running: dict[tuple[str, str], float] = {}
     cores: dict[tuple[str, str], int] = {}
@@ -296,7 +296,7 @@ def _grid_completion(table: Table, lone_runs: bool) -> CompletionSamples:
 
 
 def _parsec_completion(table: Table) -> CompletionSamples:
-    """Return the one-thread runs; beside an antagonist the pressure is two busy cores' worth (chosen)."""
+    """Return the one-thread runs; with an antagonist the pressure is that of two busy cores (chosen)."""
     rows = np.flatnonzero(table.numbers["threads"] == 1)
     names, inputs = table.texts["benchmark"], table.texts["input"]
     types = tuple(f"{names[row]}-simlarge" if inputs[row] == "simlarge" else names[row] for row in rows)

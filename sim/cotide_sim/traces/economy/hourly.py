@@ -1,8 +1,8 @@
 """Hourly prices of electricity by market, and the carbon intensity of a grid.
 
-Called by the capacity and placement experiments. First step of the flow: text to arrays. Invariant: one value for each
-hour from the first to the last; a gap of up to a day is filled from its neighbours, a longer one is an error where it
-is asked for; prices stay in the market's own currency per MWh, also below 0.
+Called by the capacity and placement experiments. First step of the flow: text to arrays. Invariants: one value for each
+hour from the first to the last. A gap of up to a day is filled from its neighbours; a longer one is an error for
+callers that read it. Prices stay in the market's own currency per MWh, also below 0.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from cotide_core.provisioning.power import PowerCurve
 
 
 class PublishedServer(NamedTuple):
-    """One result: the curve, and ssj_ops at full load, by which servers of different age are compared in size."""
+    """One result: the curve, and ssj_ops at full load, the measure of size for servers of different age."""
 
     name: str
     curve: PowerCurve

@@ -32,7 +32,7 @@ class BatchTask:
     job, task : identifiers in the trace.
     instances : instances of the task, >= 0.
     status : ``Terminated``, ``Waiting``, ``Running`` or ``Failed``.
-    cores : cpu asked for by an instance (the column counts hundredths of a core: 50, 100, ...); None if not told.
+    cores : cpu asked for by an instance (the column counts hundredths of a core: 50, 100, ...); None if unknown.
     memory_share : memory asked for by an instance as a share of the largest machine's; None if not told.
     """
 
@@ -47,7 +47,7 @@ class BatchTask:
 
     @property
     def seconds(self) -> float:
-        """From creation to end: what the trace tells of how long the task took, queueing included."""
+        """From creation to end: the only run time that the trace has, queueing included."""
         return self.ended_seconds - self.created_seconds
 
 

@@ -3,8 +3,8 @@
 Called by `any_log`. First step of the flow: text to rows. Invariant: a row of the file is a row of the log, those that
 did not run to their end with an unknown run time.
 
-A task's instances are one job that takes all of them at once, since the table does not tell in how many waves they ran;
-from creation to end, queueing included, is all that it tells of run times. No user, no estimate.
+A task's instances are one job that takes all of them at once, since the table does not give the number of waves. Its
+only run time is from creation to end, queueing included. No user, no estimate.
 """
 
 from __future__ import annotations

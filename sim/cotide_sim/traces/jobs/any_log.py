@@ -1,8 +1,8 @@
 """Reads a trace of jobs in whichever of the known formats its content shows, as rows of a batch log.
 
-Called by `cotide simulate` and `cotide sweep`. First step of the flow. Invariant: a file is read by one reader only;
-what comes back has the fields of the Standard Workload Format whatever the format was, so that cleaning, filters and
-reports of broken rows are the same for all.
+Called by `cotide simulate` and `cotide sweep`. First step of the flow. Invariants: one reader reads a file. The result
+has the fields of the Standard Workload Format whatever the format was, so that cleaning, filters and reports of broken
+rows are the same for all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARKS: Final[tuple[tuple[Format, tuple[str, ...]], ...]] = (
     ("openb", ("cpu_milli", "creation_time", "scheduled_time")),
     ("google2011", ("job_ID", "task_duration", "logical_job_name")),
 )
-"""Column names by which a header is known."""
+"""Column names that identify a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class JobTrace:
     ----------
     log : the rows; its header names the size of the machine.
     format : how the file was read.
-    conversion : how demands became processors, in words; empty where the format counts processors.
-    asked : what each row asks for in several resources; empty where the format names none.
+    conversion : how demands became processors, in words; empty where the format counts processors. asked : what each
+    row asks for in several resources; empty where the format names none.
     in_order : whether the format promises rows by submission, so that a row out of order is a fault.
     """
 

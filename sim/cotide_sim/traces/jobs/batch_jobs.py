@@ -1,8 +1,8 @@
 """The jobs of a batch log as columns: what a replay needs to know of each, and nothing more.
 
-Made by `swf_cleaning`; read by `replay`. Invariant: sorted by submit time, ties in the order of the log; every time
-is a whole number of seconds, every job fits the machine and runs for 1 s at least, and not beyond its request unless
-the cleaning was told to keep such runs.
+Made by `swf_cleaning`; read by `replay`. Invariants: sorted by submit time, ties in the order of the log; every time is
+a whole number of seconds. Every job fits the machine and runs for 1 s at least, and not beyond its request unless the
+cleaning keeps such runs.
 """
 
 from __future__ import annotations

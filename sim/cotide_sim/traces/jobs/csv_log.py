@@ -28,7 +28,7 @@ from cotide_sim.traces.rows import Row
 UNKNOWN: Final = -1.0
 """What the Standard Workload Format writes for a value that is not known."""
 NAMES_READ: Final = 4096
-"""Characters of a first line that are looked at to tell formats apart; chosen."""
+"""Characters of a first line that decide the format; chosen."""
 BLANKS_READ: Final = 10_000
 """Blank lines before it that are passed over; chosen."""
 

@@ -38,7 +38,7 @@ BATCH_PRIORITY_MAX: Final = 8
 def class_of_priority(priority: int) -> WorkloadClass:
     """Return the class of a priority of this trace, 0-11: 0-1 gratis, 2-8 batch, 9-11 online (Jiang et al.).
 
-    Priorities of Kubernetes are another scale, on which a value gives no class.
+    Priorities of Kubernetes are another scale, where a value gives no class.
     """
     if priority <= GRATIS_PRIORITY_MAX:
         return WorkloadClass.GRATIS

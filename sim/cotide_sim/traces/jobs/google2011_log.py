@@ -1,9 +1,9 @@
 """The job features of the Google 2011 trace as a batch log (derived from ClusterData2011_2).
 
-Called by `any_log`. First step of the flow: text to rows. Invariant: a row of the file is a row of the log. What the
-unit of run times is read as, and why job identifiers stand in for time, is argued in `google2011`: here the identifiers
-are spread evenly over the trace's 29 days, so order is certain and distances between submissions are rough. Tasks of a
-job are taken to run at once. The name of a job is its executable; no estimate.
+Called by `any_log`. First step of the flow: text to rows. Invariant: a row of the file is a row of the log.
+`google2011` argues the unit of run times, and why job identifiers replace time. Here the identifiers are spread evenly
+over the trace's 29 days: their order is certain, distances between submissions are rough. Tasks of a job are taken to
+run at once. The name of a job is its executable; no estimate.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A recorded Cotide ledger as a batch log: what batch and gratis pods asked for, and how long they ran.
 
 Called by `any_log`: an operator asks what another policy would have done to last month. First step of the flow: events
-to rows. Invariant: one row for each batch or gratis pod that the ledger tells of, on the line that told of it first.
+to rows. Invariant: one row for each batch or gratis pod of the ledger, on the line of its first event.
 
-Submission is the pod's creation, the run goes from its start to its end, as the events say. A pod that was evicted,
-deleted or still ran at the end has no run time; an evicted pod's successor is a pod of its own, submitted when it was
-made. The namespace is the user, the Job the group, its type the executable, gratis is queue 2 and batch queue 1.
+Submission is the pod's creation; the run goes from its start to its end in the events. A pod that was evicted, deleted
+or still ran at the end has no run time; an evicted pod's successor is a pod of its own, submitted when it was made. The
+namespace is the user, the Job the group, its type the executable, gratis is queue 2 and batch queue 1.
 
 The pool is what the nodes had together at most, less what online pods asked for on the average of the recorded time:
 batch work can't use that whatever the policy.
@@ -110,8 +110,8 @@ def read_ledger_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, 
     Raises
     ------
     InputError
-        When the ledger can't be read or holds no batch pod, or at a broken line where ``on_bad`` is ``fail``; with
-        ``skip`` what stands behind a broken line is left out, since the chain of hashes no longer vouches for it.
+        When the ledger can't be read or holds no batch pod, or at a broken line where ``on_bad`` is ``fail``. With
+        ``skip`` all lines after a broken one are left out, since the chain of hashes no longer covers them.
     """
     file = path / LEDGER_NAME if path.is_dir() else path
     seen = _Recording()

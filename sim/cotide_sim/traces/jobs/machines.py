@@ -28,25 +28,25 @@ RESOURCES: Final[Mapping[str, Mapping[str, tuple[float, str]]]] = {
     "alibaba2017": {CPU: (1000.0, "cores"), MEMORY: (1e6, "shares of the largest machine's memory")},
     "openb": {CPU: (1000.0, "cores"), MEMORY: (1024.0, "GiB"), GPU: (1000.0, "GPUs")},
 }
-"""By format: its resources, how many whole units one of what a user names is, and what that is: millicores, millionths
-of the largest machine's memory, MiB, thousandths of a GPU."""
+"""By format: its resources, the whole units in one unit of a user, and their name: millicores, millionths of the
+largest machine's memory, MiB, thousandths of a GPU."""
 FILES: Final[Mapping[str, tuple[str, ...]]] = {
     "alibaba2017": ("alibaba2017_server_event.csv", "server_event.csv"),
     "openb": ("openb_node_list_all_node.csv", "openb_node_list_gpu_node.csv"),
 }
-"""Machine files that are looked for beside a trace."""
+"""Machine files that a trace may have in its folder."""
 MAX_EVENTS: Final = 64 << 20
 """Bytes of a file of server events; chosen: the public one has a hundredth."""
 SERVER_COLUMNS: Final = ("timestamp", "machine", "event", "detail", "cpus", "memory", "disk")
 """Columns of Alibaba 2017's server_event.csv, which has no header."""
 DEVICE: Final = 1000
-"""Units of one device, of which a job may take a share: thousandths of a GPU."""
+"""Units of one device that jobs may share: thousandths of a GPU."""
 DEVICES_MAX: Final = 62
-"""Bits of the number that says which devices of a machine a job holds."""
+"""Bits of the number that holds a job's devices on a machine."""
 KINDS_MAX: Final = 62
 """Bits of a job's number of allowed kinds."""
 COUNT_MAX: Final = 200_000
-"""More machines than any trace here has; chosen, a slip of the pen is told and not tried."""
+"""More machines than any trace here has; chosen, so that a typing error is reported at once."""
 
 
 class Asked(NamedTuple):
@@ -56,7 +56,7 @@ class Asked(NamedTuple):
     ----------
     kinds : of machines, empty for any.
     devices : how many devices of its machine a piece takes, and how many units of each; a row with devices is one
-        piece.
+    piece.
     """
 
     pieces: int
@@ -111,7 +111,7 @@ def units_of(form: str, amounts: Mapping[str, float]) -> tuple[int, ...]:
 
 
 def alike(form: str, count: int, amounts: Mapping[str, float]) -> Machines:
-    """Return ``count`` machines of one size, in what a user names.
+    """Return ``count`` machines of one size, in the user's units.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def devices_of(number: float) -> int:
     Raises
     ------
     ValueError
-        When it is no whole number, or above `DEVICES_MAX`; says so.
+        When it is no whole number, or above `DEVICES_MAX`.
     """
     if number != int(number):
         raise ValueError(f"{number:g} is not a whole number")
@@ -151,7 +151,7 @@ def devices_of(number: float) -> int:
 
 
 def beside(form: str, trace: Path) -> Machines:
-    """Return the machines of the file that lies beside a trace.
+    """Return the machines of the file in the folder of a trace.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""From demands in several resources to processors of one pool: what a processor stands for, said in words.
+"""From demands in several resources to processors of one pool, with the meaning of a processor in words.
 
-Called by the readers of traces that are not in the Standard Workload Format. Pure. Invariant: a demand is rounded up to
-whole processors, so that no job gets less than it asked for; a pool says in one sentence what it does.
+Called by the readers of traces that are not in the Standard Workload Format. Pure. Invariants: a demand is rounded up
+to whole processors, so that no job gets less than its request. A pool describes itself in one sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Demand = Literal["cpu", "dominant"]
-"""``cpu``: other resources are ignored; ``dominant``: the resource of which the job takes the largest share counts."""
+"""``cpu``: other resources are ignored; ``dominant``: the resource with the job's largest share counts."""
 DEMANDS: Final[tuple[Demand, ...]] = ("cpu", "dominant")
 
 

@@ -3,9 +3,9 @@
 Called by `cotide simulate` and the benchmarks. Step two of the flow: values to jobs. Invariant: ``rows`` = jobs + the
 sum of the rules that drop; a rule that changes a job is counted too, with the line of its first case.
 
-The defaults are the filter under which the published figures of the EASY scheduler come out (docs/replay.md): a row
-whose run time or processors are unknown or zero is no job; the processors are those asked for, else those allocated; a
-run ends at the request at the latest, as a system that kills would have it.
+The defaults are the filter that gives the published figures of the EASY scheduler (docs/replay.md): a row whose run
+time or processors are unknown or zero is no job. The processors are those requested, else those allocated. A run ends
+at the request at the latest, as on a system that kills jobs.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PARTIAL: Final = (2.0, 3.0, 4.0)
 0 or 1 with the same job number, and means that line alone for studies (the same)."""
 
 MAX_PROCESSORS: Final = (1 << 31) - 1
-"""Of one machine; chosen, a hundred times what the largest trace here counts in thousandths of a machine, and so that
-the processor seconds of a job stay far from what int64 holds."""
+"""Of one machine; chosen: a hundred times the largest trace here in thousandths of a machine. The processor seconds of
+a job stay far below the range of int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class Cleaning:
     processors : the machine's size; None takes the header's.
     demand : ``requested`` or ``allocated`` processors, each falling back to the other; ``larger``: the larger of both.
     overrun : a run time above the request: ``cut`` the run at the request, ``keep`` both as they are, or ``raise`` the
-        request to the run, which tells policies the run time of just these jobs.
+    request to the run, which gives policies the run time of exactly these jobs.
     no_request : a job without a requested time is taken to ask for the ``longest`` run time of the log, as if for what
-        a system allows at all; ``run`` takes its own run time, which tells policies what nobody knew.
+        a system allows at all; ``run`` takes its own run time, which gives policies unknown facts.
     not_run : a run time of 0 or below: ``drop`` the row, or count it as ``one-second``. ``completed`` counts the 0 of a
         completed job (status 1) as one second, since the format rounds a run of less than half a second to 0, and drops
         the others.
-    negative : a run time below 0 that is not the format's -1, unknown: as ``not_run`` has it (``drop``), or ``fail``.
+    negative : a run time below 0 that is not the format's -1, unknown: as under ``not_run`` (``drop``), or ``fail``.
     too_large : a job larger than the machine: ``drop`` or ``fail``.
     duplicates : a job number seen before: ``drop`` or ``fail``.
     unsorted : a submit time below the one before: ``sort`` or ``fail``.
@@ -230,7 +230,7 @@ class _Rules:
         if self.how.no_request == "run":
             self.count(without, "no requested time: the run time instead")
             return np.where(without, run, request)
-        # One number for all jobs, so that it tells of none; not the longest request, which may be a slip of the pen.
+        # One number for all jobs, so that it distinguishes none; not the longest request, which may be a typing error.
         longest = run[self.kept].max() if self.kept.any() else 1.0
         self.count(without, f"no requested time: the longest run of the log instead, {longest:,.0f} s")
         return np.where(without, longest, request)

@@ -1,7 +1,7 @@
 """The archive's cleaning filters: which rows to leave out, in the words that the headers of cleaned logs use.
 
-Called by `swf_cleaning` and the command line. Pure. Invariant: text that is no filter is refused with what was
-expected.
+Called by `swf_cleaning` and the command line. Pure. Invariant: text that is no filter is refused with a message that
+names the expected form.
 
 A filter is comparisons joined by ``and``, with or without brackets: ``user=68 and (job>=58 and job<=564)``.
 """
@@ -25,7 +25,7 @@ _TERM: Final = re.compile(r"^([a-z_]+)\s*(<=|>=|!=|=|<|>)\s*(-?\d+(?:\.\d+)?)$")
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Rows for which every comparison holds."""
+    """Rows that satisfy every comparison."""
 
     text: str
     terms: tuple[tuple[Field, str, float], ...]

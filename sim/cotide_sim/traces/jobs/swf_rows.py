@@ -1,8 +1,8 @@
 """Rows of the Standard Workload Format: a block of text to a table of numbers, and a sentence for each broken row.
 
-Called by `swf` block by block. First step of the flow: bytes to values. A compiled scan takes the rows that are plainly
-eighteen short decimal numbers; every other line goes to `parse_row`, which alone decides what is wrong and says so.
-Invariant: each line of the block is a row, a comment, blank or a fault; none vanishes.
+Called by `swf` block by block. First step of the flow: bytes to values. A compiled scan takes the rows of eighteen
+short decimal numbers. Every other line goes to `parse_row`, which alone decides and reports faults. Invariant: each
+line of the block is a row, a comment, blank or a fault; none vanishes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS: Final = 18
 _WHOLE: Final = (1, 3, 12, 13)
 """Fields, from 1, that are taken as whole numbers as they stand: job, wait, user, group. Cleaning bounds the others."""
 _SHORT: Final = 15
-"""Digits up to which a decimal fraction is exact as one division of two float64 numbers."""
+"""Most digits of a decimal fraction that is exact as one division of two float64 numbers."""
 
 Table = npt.NDArray[np.float64]
 Lines = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ class Block:
 
 
 def parse_row(text: str) -> list[float] | str:
-    """Return the eighteen numbers of a row, or a sentence on what is wrong with it."""
+    """Return the eighteen numbers of a row, or a sentence that describes its fault."""
     cells = text.split()
     if len(cells) != COLUMNS:
         return f"{counted(len(cells), 'field')} where the format has {COLUMNS}"
@@ -61,7 +61,7 @@ def parse_row(text: str) -> list[float] | str:
             return f"field {index}: {cell!r} is not a number"
         if not math.isfinite(value) or "_" in cell:
             return f"field {index}: {cell!r} is not a finite number"
-        if index in _WHOLE and abs(value) > MAX_EXACT_INT:  # not to be told from its neighbours
+        if index in _WHOLE and abs(value) > MAX_EXACT_INT:  # not distinguishable from its neighbours
             return f"field {index}: {cell!r} is beyond 2^53"
         row.append(value)
     return row

@@ -52,7 +52,7 @@ def write_swf(log: SwfLog, path: Path) -> None:
 
 
 def log_of_jobs(jobs: BatchJobs, note: str) -> SwfLog:
-    """Return jobs as a log that nobody has scheduled: the wait is not known."""
+    """Return jobs as a log without a schedule: the wait is unknown."""
     log = log_of_schedule(jobs, jobs.submit, note)
     log.table[:, Field.WAIT] = -1.0
     return log

@@ -1,7 +1,7 @@
 """Readers of the Google load series: jobs of the 2011 trace by slot, and one Borg cell of 2019 over a month.
 
 Called by `experiments.host_load.forecasts`. Values are percent of a machine (2011) and shares of a cell (2019).
-Invariant: days follow each other without a gap, as their numbers say; a series that lacks a day has no records there.
+Invariant: days follow each other without a gap, by their numbers; a series that lacks a day has no records there.
 """
 
 from __future__ import annotations

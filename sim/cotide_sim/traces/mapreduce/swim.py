@@ -48,8 +48,8 @@ def read_swim(path: Path, name: str) -> SwimLog:
     Raises
     ------
     InputError
-        When the file is missing, empty or unreadable, a line has another number of fields, a number is none, or jobs
-        do not come in the order of their submission; names file, line and field.
+        When the file is missing, empty or unreadable, a line has another number of fields, a number is invalid, or jobs
+        are not in order of submission. Names file, line and field.
     """
     file = str(path)
     rows = []

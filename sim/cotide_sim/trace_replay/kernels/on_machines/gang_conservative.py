@@ -3,10 +3,10 @@
 Called by `machine_replay`. The rounds and rules are those of `conservative`, where a processor was like any other: here
 each piece of a job needs all its resources on one machine (`gangs`). Machines are reserved for every job at its
 submission; after an early end the waiting move forward, in order of submission, each to the earliest start now open to
-it. When a job outlives its forecast all reservations are made anew.
+it. When a job exceeds its forecast, all reservations are made again.
 
-A waiting job is looked at again only if something that it may use was given back since it was looked at last, by an
-early end or by another that moved: otherwise nothing before its start can have opened. Invariants: no machine is ever
+A round looks at a waiting job again only if something that it may use was given back since the last look, by an early
+end or by a job that moved. Otherwise nothing before its start can have opened. Invariants: no machine is ever
 overfilled in any resource; on one machine with one resource the schedules are those of `conservative`.
 """
 
@@ -119,7 +119,7 @@ def ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangConserva
 
 @inlined
 def before_submissions(now: int, jobs: Jobs, state: ReplayState, rule: GangConservativeRule) -> GangConservativeRule:
-    """Take all reservations out and make them anew, or move them forward one after another."""
+    """Make all reservations again, or move them forward one after another."""
     queue, waiting, start, forecast = state.queues[0, 1], state.counts[WAITING], jobs.start, jobs.forecast
     broken = state.counts[BROKEN] == 1
     if broken:

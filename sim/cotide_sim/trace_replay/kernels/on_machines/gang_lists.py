@@ -37,7 +37,7 @@ SEGMENTS: Final = 8
 FILLED: Final = SPARE
 """Index of the number of entries of the lists."""
 LIMIT: Final = SPARE + 1
-"""Index of the number of entries from which on what no job holds is dropped."""
+"""Index of the number of entries at which entries without a job are dropped."""
 WIDTH: Final = SPARE + 2
 """Index of the segments of a machine that there is room for now."""
 MOST_SEGMENTS: Final = 1 << 26
@@ -268,7 +268,7 @@ def open_entry(job: int, gangs: Gangs, state: ReplayState, held: Held) -> None:
 
 @uncounted
 def _drop_unheld(machines: int, state: ReplayState, held: Held) -> None:
-    """Drop what no job holds any more; set the number of entries from which on that is done again."""
+    """Drop entries that no job holds; set the number of entries at which the next pass is due."""
     first, used, placed, counts = held.first, held.used, held.placed, held.counts
     size = 0
     for job in range(state.counts[ARRIVED]):

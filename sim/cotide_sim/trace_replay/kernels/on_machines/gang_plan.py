@@ -1,4 +1,4 @@
-"""Plans of all waiting gangs on many machines with vector demands, made anew in each round (Naghshnejad 2019, section
+"""Plans of all waiting gangs on many machines with vector demands, made again in each round (Naghshnejad 2019, section
 4.2.1).
 
 Called by `machine_replay`. The rounds and rules are those of `plan`, where a processor was like any other: here each
@@ -74,7 +74,7 @@ def gang_plan_rule(gangs: Gangs, order: int) -> GangPlanRule:
 
 @inlined
 def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GangPlanRule) -> GangPlanRule:
-    """Plan, as far as somebody waits who fits into what is free now and beside the reservations so far."""
+    """Plan while a waiting job fits into the free room and the reservations so far."""
     queue, counts = state.queues[0, 1], state.counts
     work_out_room(rule.present)
     counts[RESERVED] = 0

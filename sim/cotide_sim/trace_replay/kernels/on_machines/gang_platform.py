@@ -157,7 +157,7 @@ def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, state: Repla
     Parameters
     ----------
     share : of the first resource, what the predictable may hold.
-    with_others : whether those who are not predictable are tried, too.
+    with_others : whether the jobs that are not predictable are tried, too.
     """
     reserved = state.counts[RESERVED]
     first = 0
@@ -179,7 +179,7 @@ def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, state: Repla
 
 @inlined
 def _could(now: int, job: int, length: int, state: ReplayState, rule: GangPlatformRule) -> bool:
-    """Return whether a job without a reservation could start now, beside what is reserved."""
+    """Return whether a job without a reservation could start now without touching a reservation."""
     if not all_fit(rule.present, job, rule.gangs):
         return False
     if state.counts[RESERVED] == 0:

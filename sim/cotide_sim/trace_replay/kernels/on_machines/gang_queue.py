@@ -1,18 +1,17 @@
 """Strict order and EASY backfilling for gangs on many machines with vector demands (Naghshnejad 2019, section 4.2.1).
 
 Called by `machine_replay`. The rounds and rules are those of `easy`, where a processor was like any other: here each
-piece of a job needs all its resources on one machine (`gangs`). The first of the queue that does not fit has its
-machines reserved at the earliest planned end that leaves it enough; any other job that fits now may start if it is
-planned to end by then, or takes nothing that is reserved.
+piece of a job needs all its resources on one machine (`gangs`). The first job of the queue that does not fit reserves
+machines at the earliest planned end that leaves it enough. Any other job that fits now may start if its planned end
+comes before, or if it takes nothing that is reserved.
 
 What is planned to be free only grows with time, as long as nothing but running jobs is planned. So a reservation needs
-no profile over time: it is found by giving back what runs, in order of planned end, and whoever is planned to run
-beyond it may use, of each machine, the less of what is free now and of what is left over then.
+no profile over time: the kernel gives back what runs, in order of planned end. A job that is planned to run beyond the
+reservation may use, of each machine, the smaller of the free room now and the rest then.
 
-Only a round in which something came free, a forecast changed, a first job started or another became first can let a
-job start that could not before: in any other the reservation stays what it is, and the submitted jobs alone are looked
-at. Invariants: no machine is ever overfilled in any resource; on one machine with one resource the schedules are those
-of `easy`.
+A blocked job can start only after something came free, a forecast changed, a first job started or another became first.
+Any other round keeps the reservation, and looks at the submitted jobs alone. Invariants: no machine is ever overfilled
+in any resource; on one machine with one resource the schedules are those of `easy`.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class GangQueueRule(NamedTuple):
     order, backfill : as in `easy`.
     present : what is free now.
     later : (N, R + D) planned to be free when the reservation begins, and not reserved.
-    beside : for who runs beyond that: the less of the two.
+    beside : for jobs that run beyond that: the smaller of the two.
     """
 
     gangs: Gangs
@@ -171,7 +170,7 @@ def _start(now: int, job: int, beyond: bool, jobs: Jobs, state: ReplayState, rul
 
 @inlined
 def _reserve(job: int, state: ReplayState, rule: GangQueueRule) -> None:
-    """Reserve the queue's first its machines; what is left beside is worked out."""
+    """Reserve machines for the queue's first job, and compute the rest."""
     present, later, beside = rule.present, rule.later, rule.beside
     for at in range(later.shape[0]):
         for resource in range(later.shape[1]):
@@ -190,7 +189,7 @@ def _reserve(job: int, state: ReplayState, rule: GangQueueRule) -> None:
 
 @uncounted
 def reserved_start(later: Integers, job: int, state: ReplayState, gangs: Gangs, held: Held) -> int:
-    """Return the earliest planned end from which all pieces of a job fit; at the last all machines are empty.
+    """Return the earliest planned end at which all pieces of a job fit; at the last one all machines are empty.
 
     Parameters
     ----------

@@ -2,10 +2,10 @@
 [138]).
 
 Called by `machine_replay`. Promises, slack and what a round tries are those of `slack`, where a processor was like any
-other; reservations are made and moved forward as in `gang_conservative`. A job that fits beside the running ones is put
-on the first machines with room for it. In its way are the reservations that hold any of these and begin before it would
-end: they are laid anew, on whatever machines, in the order in which they stood. It starts if each of them still begins
-by its promise and the starts of all together become earlier; else all stays as it was.
+other; reservations are made and moved forward as in `gang_conservative`. A job that fits into the free room goes to the
+first machines that have enough of it. In its way are the reservations that hold any of these and begin before it would
+end. They are made again on any machines, in their present order. It starts if each of them still begins by its promise
+and the starts of all together become earlier; else all stays as it was.
 
 Invariants: no machine is ever overfilled in any resource; while forecasts are upper bounds no job starts later than
 promised; on one machine with one resource the schedules are those of `slack`.
@@ -53,7 +53,7 @@ from cotide_sim.trace_replay.kernels.slack import note_waits, promise_with_slack
 
 
 class Trial(NamedTuple):
-    """What is tried: a job at this moment, and the reservations in its way laid anew.
+    """One trial: a job at this moment, with the reservations in its way made again.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> Ga
 
 @inlined
 def _spend(now: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> None:
-    """Spend slack: the shortest that fit beside what runs are tried at this moment."""
+    """Spend slack: try the shortest jobs that fit into the free room at this moment."""
     work_out_room(rule.present)
     line, trials = state.queues[1, 1], 0
     for index in range(state.counts[WAITING]):

@@ -42,7 +42,7 @@ class OnMachines(Protocol):
 
 
 class WithPresent(OnMachines, Protocol):
-    """One that counts beside its profiles."""
+    """A rule that keeps counts with its profiles."""
 
     @property
     def present(self) -> Fitting:
@@ -50,7 +50,7 @@ class WithPresent(OnMachines, Protocol):
 
 
 class InOrder(OnMachines, Protocol):
-    """One whose waiting jobs stand in order."""
+    """A rule with an ordered list of waiting jobs."""
 
     @property
     def order(self) -> int:
@@ -58,7 +58,7 @@ class InOrder(OnMachines, Protocol):
 
 
 class WithReservations(OnMachines, Protocol):
-    """One that reserves anew in each round."""
+    """A rule that makes its reservations again in each round."""
 
     @property
     def reserved(self) -> Integers:
@@ -139,7 +139,7 @@ def drop_reservations(now: int, forgotten: bool, state: ReplayState, rule: WithR
 
     Parameters
     ----------
-    forgotten : whether the jobs' machines are chosen anew in the next round.
+    forgotten : whether the next round chooses the jobs' machines again.
     """
     for at in range(state.counts[RESERVED]):
         job, begin = rule.reserved[0, at], rule.reserved[1, at]

@@ -1,6 +1,6 @@
 """Gangs on many machines: the earliest time at which all pieces of a job fit at once, and where they go.
 
-Called by the kernels for gangs. A job is ``pieces`` alike pieces, each of which needs its vector on one machine; they
+Called by the kernels for gangs. A job has ``pieces`` equal pieces, and each piece needs its vector on one machine. They
 start and end together, on any machines that are allowed. First fit: machines in order of number, as many pieces on each
 as it holds. Arrays as in `machines`. Invariant: what is found fits every machine at every moment of the job's length.
 """
@@ -27,7 +27,7 @@ class Gangs(NamedTuple):
 
     Attributes
     ----------
-    pieces, need : (n,) and (n, R): a job is so many pieces, each of which needs its row on one machine.
+    pieces, need : (n,) and (n, R): the number of pieces of a job, and the need of each piece on one machine.
     shape : (n,) jobs of one number need the same on the same kinds of machines; numbered from 0.
     allowed, kind : (n,) and (N,): bit k of a job's number is set when it may use machines of kind k, k < 62.
     capacity : (N, R + D): amounts, then those of each of D devices, 0 where a machine has fewer. Every job must fit the
@@ -125,7 +125,7 @@ def fits_through(profiles: Profiles, begin: int, end: int, job: int, gangs: Gang
 def earliest_gang(
     profiles: Profiles, now: int, length: int, job: int, gangs: Gangs, limit: int, search: Integers
 ) -> int:
-    """Return the earliest time >= now from which all pieces fit for ``length``, or ``limit`` if none lies before it.
+    """Return the earliest time >= now at which all pieces fit for ``length``, or ``limit`` if none lies before it.
 
     Parameters
     ----------

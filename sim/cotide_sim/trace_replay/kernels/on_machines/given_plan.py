@@ -2,11 +2,10 @@
 Naghshnejad 2019, section 3.2.2).
 
 Called by `machine_replay`; the replay's counterpart of the live `planning.preassigned`. A job gets its machines when it
-is first planned, in the order of the plan, piece by piece, and keeps them until it starts, or until a job there
-outlives its forecast: who hangs must not hold up those behind it. All waiting jobs are planned in each round, each at
-the earliest start on its own machines; those planned for now start. "Work" is what a machine was given and has not
-finished, as time x its largest share of the machine: what of running jobs is planned to be left, and all of waiting
-ones.
+is first planned, in the order of the plan, piece by piece. It keeps them until it starts, or until a job there exceeds
+its forecast, so that a job that hangs does not block those behind it. All waiting jobs are planned in each round, each
+at the earliest start on its own machines; those planned for now start. "Work" is the unfinished part of the jobs of a
+machine, as time x largest share of the machine: the planned rest of running jobs, and all of waiting ones.
 
 A plan is made only as far as the last job that fits into what is free now on its own machines: those behind it can't
 start. Invariants: no machine is ever overfilled in any resource; with all jobs there from the start on alike machines
@@ -149,7 +148,7 @@ def _ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GivenPlanRu
 
 @inlined
 def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GivenPlanRule) -> GivenPlanRule:
-    """Give machines to who has none, then plan as far as somebody fits into what is free now."""
+    """Give machines to jobs without any, then plan while a job fits into the free room."""
     queue, counts = state.queues[0, 1], state.counts
     if counts[OUTLIVED] == 1:
         _let_choose_again(jobs, state, rule)
@@ -185,7 +184,7 @@ def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GivenPlanRule) -> Gi
 
 @uncounted
 def _let_choose_again(jobs: Jobs, state: ReplayState, rule: GivenPlanRule) -> None:
-    """Take their machines from all jobs that wait for one on which a job has exceeded its forecast."""
+    """Take their machines from all jobs that wait for a machine with a job that has exceeded its forecast."""
     held, forecast_exceeded = rule.holding.held, rule.work.forecast_exceeded
     for index in range(state.counts[WAITING]):
         job = state.queues[0, 1, index]
@@ -293,7 +292,7 @@ def _fits_now(now: int, job: int, state: ReplayState, rule: GivenPlanRule) -> bo
 
 @uncounted
 def _earliest(now: int, length: int, job: int, state: ReplayState, rule: GivenPlanRule) -> int:
-    """Return the earliest time from which all pieces fit on their own machines for so long."""
+    """Return the earliest time at which all pieces fit on their own machines for so long."""
     held, need, profiles = rule.holding.held, rule.gangs.need, profiles_in(rule.holding.storage, state)
     first, entries = held.first[job], held.used[job]
     begin = now
