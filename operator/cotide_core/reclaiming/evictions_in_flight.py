@@ -1,10 +1,11 @@
 """Evictions under way: asked for, refused, or unanswered for too long.
 
-Owned by `slack_scheduler`. A victim holds its amounts until it is gone, and is never asked twice. Where one stands::
+Owned by `slack_scheduler`. A victim holds its amounts until it is gone, and is never asked twice. States of an
+eviction::
 
     asked --PodDeleted, or it ended--> gone
       |--EvictRefused--> refused: not asked again for a while, each time for twice as long
-      |                  (or, where the reason was not its own: as if it had never been asked)
+      |                  (a refusal for another reason: as if it had never been asked)
       |--time--> stays: may be asked again
 """
 
@@ -23,7 +24,7 @@ LONGEST_WAIT: Final = 32
 
 
 class Evictions:
-    """What was asked of whom, by pod key."""
+    """The evictions asked for, by pod key."""
 
     def __init__(self, config: HierarchicalConfig) -> None:
         self._config = config
@@ -36,11 +37,11 @@ class Evictions:
         self._asked[record.pod.key] = (record.pod.uid, now)
 
     def copy(self) -> dict[str, tuple[str, float]]:
-        """Return who was asked."""
+        """Return the evictions asked for."""
         return dict(self._asked)
 
     def take_back(self, asked: dict[str, tuple[str, float]]) -> None:
-        """Return to what a `copy` holds."""
+        """Restore the evictions of a `copy`."""
         self._asked = dict(asked)
 
     def gone(self, key: str) -> None:
@@ -77,7 +78,7 @@ class Evictions:
         return self._asked.keys()
 
     def expire(self, now: float) -> list[str]:
-        """Give up on those that stay; returns their keys."""
+        """Give up on the pods that stay; returns their keys."""
         if not self._asked and not self._refused:  # as in most cycles
             return []
         timeout = self._config.eviction_timeout_seconds

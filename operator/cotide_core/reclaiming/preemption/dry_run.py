@@ -1,9 +1,9 @@
 """Which pods of one node would leave for a pod: all that may are taken off, and as many as possible are put back.
 
-Called by `plans` for a few nodes. Pods that a disruption budget keeps, or whose owner says so, are put back first; then
-the most important ones, and among equals the one that runs longest (online) or with most work to lose (batch, gratis).
-What leaves the node already is counted on first. Pure but for the callables. Invariants: no pod goes that the rule does
-not allow; what goes suffices; none of it could stay.
+Called by `plans` for a few nodes. Pods that a disruption budget or their owner protects are put back first, then the
+most important ones. Among equals the one that runs longest (online) or with most work to lose (batch, gratis) is put
+back first. Pods that leave the node already are counted on first. Pure except for the callables. Invariants: no pod
+goes that the rule does not allow; what goes suffices; none of it could stay.
 
 Source: kube-scheduler's DefaultPreemption (SelectVictimsOnNode). Among batch and gratis pods of equal rank the choice
 is that of `victim_selection`, since their work is lost and its amount is predicted.
@@ -36,7 +36,7 @@ PRIORITY_OFFSET: Final = 2**31
 
 
 class Rule(NamedTuple):
-    """Whom one pod may displace."""
+    """The pods that one pod may displace."""
 
     rank: int
     priority: int
@@ -53,8 +53,9 @@ class Rule(NamedTuple):
 
 
 Cost = tuple[int, tuple[int, int], int, tuple[int, ...], int, int, float, float, int]
-"""Violations, highest importance, pods that would rather stay, sums of priorities by class, pods, their owners' word,
-work lost, how long ago the most important began, row: the smallest is chosen."""
+"""In order: violations, highest importance, pods that would rather stay, sums of priorities by class, pods, protected
+pods, work lost, how long ago the most important began, row. The smallest is chosen.
+"""
 
 
 class Victim(NamedTuple):
@@ -87,7 +88,7 @@ class PodsByRow:
 
     Parameters
     ----------
-    early : whether pods of ours whose binding is not confirmed may go, those of this cycle left out.
+    early : whether our pods with an unconfirmed binding may go; those of this cycle never go.
     """
 
     def __init__(self, state: ClusterState, evictions: Evictions, *, early: bool) -> None:
@@ -123,13 +124,13 @@ class PodsByRow:
 
     def _may_go(self, record: PodRecord, now: float) -> bool:
         assumed = record.assumed_seconds
-        # A pod that another scheduler is about to bind is its own to place until the binding is seen.
+        # A pod that another scheduler is about to bind belongs to that scheduler until the binding is seen.
         confirmed = assumed is None or (self._early and record.pod.ours and assumed < now)
         return confirmed and self._evictions.open(record, now)
 
 
 def _willingness(pod: Pod, now: float) -> tuple[int, int, float, str]:
-    """Return a key by which the most important pod comes first, and among equals the one that began first."""
+    """Return a sort key that puts the most important pod first, and among equals the one that began first."""
     began = now if pod.started_seconds is None else pod.started_seconds
     return (-pod.workload_class.rank, -pod.priority, began, pod.key)
 
@@ -195,7 +196,7 @@ class DryRun:
         violates = {record.pod.key for record in there if record.pod.is_protected(self._now)}
         if self._state.budgets:
             violates |= violating([record.pod for record in there], self._state.budgets)
-        # Across classes a budget and an owner's word are kept; within one they are what is broken last.
+        # Across classes a budget and an owner's protection are kept; within one class they are broken last.
         if violates:
             rank = self._rule.rank
             there = [
@@ -268,7 +269,7 @@ class DryRun:
                 leaving.victims.append(Victim(record, self._lost_with(record)))
 
     def _keep_dearest(self, group: list[PodRecord], leaving: _Leaving) -> None:
-        """Put back all batch or gratis pods of one importance but few whose loss costs least."""
+        """Put back all batch or gratis pods of one importance except a few whose loss costs least."""
         among = [
             Candidate(record, np.array(self.frees(record), np.float64), self._lost_with(record)) for record in group
         ]

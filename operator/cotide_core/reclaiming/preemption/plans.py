@@ -1,9 +1,9 @@
 """Which node a pod gets that fits on none, and which less important pods leave it.
 
 Called by `room_making` for a pod that no node takes. One rule of importance: class first (online, batch, gratis), then
-priority (`dry_run.Rule`); that batch pods displace gratis pods is a case of it (Jiang et al., Algorithm 1, lines
-10-14). Nodes are found by what each importance holds (`held_by_importance`); a few of the most promising are then tried
-(`dry_run`), and the one that costs least is taken, in the order of kube-scheduler's DefaultPreemption: fewest budgets
+priority (`dry_run.Rule`). That batch pods displace gratis pods is a case of it (Jiang et al., Algorithm 1, lines
+10-14). Nodes are found by what each importance holds (`held_by_importance`). A few of the most promising are then tried
+(`dry_run`), and the cheapest one is taken. The order is that of kube-scheduler's DefaultPreemption: fewest budgets
 broken, lowest highest importance, smallest sum of priorities, fewest pods, latest start. Invariants: a plan is made
 only where it suffices; same state, same generator, same plan.
 """
@@ -45,7 +45,7 @@ minCandidateNodesPercentage)."""
 RULES_TRIED: Final = 4
 """Times as many may be tried in vain where rules about other pods decide (chosen: some 50 ms)."""
 SHAPES_KNOWN: Final = 32
-"""Shapes of which it is remembered within a cycle what nodes cost (chosen: 100 nodes of each)."""
+"""Shapes whose costs of nodes are remembered within a cycle (chosen: 100 nodes of each)."""
 Admits = Callable[[NDArray[np.intp]], Booleans]
 
 
@@ -89,7 +89,7 @@ class Preemption:
         self._held = HeldByImportance(state)
         self._pods = PodsByRow(state, evictions, early=by_priority)
         self._found: dict[tuple[FitShape, Rule, bool], dict[int, tuple[int, Amounts, Found | None]]] = {}
-        """What nodes were found to cost in this cycle, with their version and what they lacked."""
+        """The known cost of nodes in this cycle, with their version and what they lacked."""
 
     def begin(self) -> None:
         """Begin a cycle: pods may have come and gone, and time passed."""
@@ -103,7 +103,7 @@ class Preemption:
             found.pop(row, None)
 
     def rule(self, pod: Pod) -> Rule | None:
-        """Return whom a pod may displace; None for none."""
+        """Return the rule for the pods that a pod may displace; None if it may displace none."""
         lower = equals = self._by_priority
         if self._by_slack and pod.workload_class is WorkloadClass.BATCH:
             lower = self._config.victims != "none"
@@ -137,7 +137,7 @@ class Preemption:
             where its requests decide alone.
         allowed : (N,) nodes that may be looked at.
         lost : the work that goes with a victim, in core seconds.
-        admits : tells of some rows which the latency guard lets pass, as they are now: a smaller mix is no riskier.
+        admits : returns which of some rows the latency guard allows, as they are now: a smaller mix is no riskier.
         """
         rule, fit = self.rule(entry.pod), entry.shape.fit
         if rule is None or fit.missing:
@@ -185,7 +185,9 @@ class Preemption:
         return found
 
     def _lacking(self, snapshot: Snapshot, entry: QueuedPod, room: Floats | None) -> Floats:
-        """Return (K, N) what a pod lacks on each row beside the claims that it leaves; at most 0 for nothing."""
+        """Return (K, N) what a pod lacks on each row next to the claims that it leaves; at most 0 where all is
+        there.
+        """
         fit, columns = entry.shape.fit, self._state.columns
         size = snapshot.size
         free = columns.free[fit.columns, :size] + columns.reserved[fit.columns, :size]
@@ -199,8 +201,9 @@ class Preemption:
     def _promising(
         self, snapshot: Snapshot, fit: FitShape, rule: Rule, lacking: Floats, may: Booleans, now: float, *, slack: bool
     ) -> tuple[NDArray[np.intp], Integers]:
-        """Return the rows that suffice once all that may go is gone, the best first, and (N,) down to which importance
-        pods must go there, counted from the least."""
+        """Return the rows that suffice once all that may go is gone, the best first. The second value is (N,) the
+        importance down to which pods must go there, counted from the least.
+        """
         self._held.refresh(now)
         levels = sorted(level for level in self._held.levels if self._is_allowed(rule, level))
         parts = _parts(fit, slack=slack)
@@ -226,7 +229,9 @@ class Preemption:
         return rule.allows(level.rank, level.priority) and (not level.reluctant or level.rank == rule.rank)
 
     def _passes(self, snapshot: Snapshot, fit: FitShape) -> Passes | None:
-        """Return what tells whether ports and other pods let the shape on a row; None where neither matters."""
+        """Return a function that decides whether ports and other pods allow the shape on a row; None where neither
+        matters.
+        """
         peers = self._placer.feasibility.peer_trial(fit, snapshot)
         if peers is None and not fit.host_ports:
             return None

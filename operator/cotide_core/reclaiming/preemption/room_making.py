@@ -1,14 +1,14 @@
-"""Claims of one engine: who waits for room on which node, who takes it, and when a claim ends.
+"""Claims of one engine: which pod waits for room on which node, which pod takes it, and when a claim ends.
 
-The part of a policy's capacity (`requested_capacity`, `slack_scheduler`) that is the same for all. What becomes of a
-pod that fits on no node::
+The part of a policy's capacity (`requested_capacity`, `slack_scheduler`) that is the same for all. The way of a pod
+that fits on no node::
 
     no node --plan--> victims are asked to go --> nominated --they are gone--> its node is tried first --> placed
                                                     |--a victim stays, its node is closed or gone, a more important
                                                        pod takes the room--> tried again at once, elsewhere
 
 While it is nominated, what it asks for is kept from pods that are not more important (`reservations`). Invariants: a
-pod asks no other to go as long as its claim will be met; no pod is placed into the room of a claim of equal or higher
+pod asks no other to go while its claim will be met. No pod is placed into the room of a claim of equal or higher
 importance.
 
 Source: kube-scheduler's DefaultPreemption and its nominator.
@@ -73,7 +73,7 @@ class RoomMaking:
         self._eased = False
         """Whether some node has more room than when this was asked last; see `RequestedCapacity.take_eased`."""
         self._awaited: dict[str, None] = {}
-        """Pods whose claim ended, or whose room is there: they are tried at once."""
+        """Pods whose claim ended, or whose room is free now: they are tried at once."""
         self._gives_way = False
         """Whether room was given up in this cycle, so that others look again."""
         self._changed: set[str] = set()
@@ -85,7 +85,7 @@ class RoomMaking:
         return awaited
 
     def outranking(self, shapes: Sequence[Shape], snapshot: Snapshot) -> list[Shape]:
-        """Return the shapes that fit on a node that changed, beside no claims but those of more important pods."""
+        """Return the shapes that fit on a changed node, next to the claims of more important pods only."""
         changed, self._changed = self._changed, set()
         out = []
         for shape in shapes if changed else ():
@@ -112,7 +112,7 @@ class RoomMaking:
         return self._nominations.of(key) is not None
 
     def may_make_room(self, entry: QueuedPod) -> bool:
-        """Whether a pod may get room that no node shows: that of claims which it may take, or of pods that leave."""
+        """Whether a pod may get hidden room: that of claims which it may take, or of pods that leave."""
         claims = self._nominations
         may_take = claims.of(entry.pod.key) is not None or claims.below(self._reservations.importance(entry.pod))
         return bool(may_take) or self._preemption.has_victims(entry.pod, self._now)
@@ -183,8 +183,8 @@ class RoomMaking:
     def restore(self, entry: QueuedPod, now: float) -> None:
         """Take up a claim that an earlier run made for a pod, before any other looks at the space.
 
-        Which pods were asked to go for it is not known any more, only which are on the way out: if these don't suffice,
-        `make_room` asks for the rest on the same node, when it is the pod's turn.
+        The pods that were asked to go for it are unknown now, only those on the way out are known. If these don't
+        suffice, `make_room` asks for the rest on the same node, when it is the pod's turn.
         """
         if self._placer.policy.plan is not None and not entry.shape.online:
             return  # a plan gives it a start, not a claim
@@ -241,7 +241,7 @@ class RoomMaking:
         return Placement(row, probability, (), guarded=guard is not None, why=why, basis=basis)
 
     def _settle_in(self, entry: QueuedPod, row: int) -> None:
-        """End the claim of a pod that is placed, and those of less important pods that have no room beside it."""
+        """End the claim of a placed pod, and those of less important pods that have no room next to it."""
         name = self._name(row)
         own = self._nominations.drop(entry.pod.key)
         if own is not None:
@@ -255,7 +255,7 @@ class RoomMaking:
             self._end([nomination for nomination in crowded if nomination.importance < importance])
 
     def _place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
-        """Choose a node by what is free, less what is reserved."""
+        """Choose a node by its free amounts, less the reserved ones."""
         raise NotImplementedError
 
     def _room(self, entry: QueuedPod) -> Floats | None:
@@ -267,7 +267,7 @@ class RoomMaking:
         raise NotImplementedError
 
     def _has_slack(self, entry: QueuedPod, row: int) -> bool:
-        """Whether a row has room for a pod beside what requests say."""
+        """Whether a row has room for a pod apart from its requests."""
         raise NotImplementedError
 
     def _lost(self, record: PodRecord) -> float:
@@ -279,7 +279,7 @@ class RoomMaking:
         raise NotImplementedError
 
     def _admits(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster) -> Admits | None:
-        """Return what tells of rows whether the guard lets a pod pass there; None where it has no say."""
+        """Return a function that decides whether the guard allows a pod on rows; None if the guard plays no part."""
         if self._placer.policy.guard is None or entry.shape.online:
             return None
 
@@ -385,7 +385,7 @@ class RoomMaking:
         return claim
 
     def _update_claims(self, now: float) -> None:
-        """End what the time ends, and find the pods whose nodes changed."""
+        """End the claims that time ends, and find the pods whose nodes changed."""
         self._now = now
         self._gives_way = False
         self._preemption.begin()
@@ -419,7 +419,7 @@ class RoomMaking:
             self._end(self._nominations.drop_where_stays(event.key))
 
     def _end(self, claims: Iterable[Nomination]) -> None:
-        """End claims whose pods try again at once; what they kept is open to others."""
+        """End claims whose pods try again at once; others may take what they kept."""
         for claim in list(claims):
             self._nominations.drop(claim.pod)
             self._reservations.settle([claim.node])
@@ -441,7 +441,7 @@ class RoomMaking:
 
 
 def room_of(claim: Nomination, evictions: tuple[Evict, ...] = ()) -> Room:
-    """Return what is said to a pod of the room that is made for it."""
+    """Return the message to a pod about the room that is made for it."""
     leaving, kind = len(claim.makes_way), "gratis" if claim.of_gratis else "less important"
     message = f"{leaving} {kind} pod{'s leave' if leaving > 1 else ' leaves'} {claim.node} for it"
     if not leaving:
