@@ -1,8 +1,8 @@
-"""A plan of capacity: machines by type and step, rounded up, the shares of each type, and what one more would save.
+"""A plan of capacity: machines by type and step, rounded up, the shares of each type, and the worth of one more.
 
-Made by `plan_capacity` from a program and a solver; carried out by the simulator and the operator, which both execute
-its first step only (model predictive control). Invariant: a plan never asks for more machines than are available, and
-its first step holds every machine that may not be stopped yet.
+Made by `plan_capacity` from a program and a solver. The simulator and the operator execute its first step only (model
+predictive control). Invariant: a plan never asks for more machines than are available, and its first step holds every
+machine that may not be stopped yet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapacityPlan:
-    """What the controller wants.
+    """The machines and containers that the controller wants.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class CapacityPlan:
 
 
 def round_up(values: Floats) -> Floats:
-    """Return the next whole numbers, but for a solver's noise."""
+    """Return the next whole numbers, apart from a solver's noise."""
     raised: Floats = np.ceil(values - ROUNDING)
     return np.maximum(raised, 0.0)
 

@@ -1,4 +1,4 @@
-"""What a placement of servers over data centres is planned for: data centres, access networks, delays and costs.
+"""The input of a placement of servers over data centres: data centres, access networks, delays and costs.
 
 Made by the experiments and by `cotide place`; read by `placement_program`. Zhang and Boutaba 2014, sec. II: a bipartite
 graph of data centres L and access networks V, servers x of identical size. Beyond it: S services that share the data
@@ -20,8 +20,9 @@ MAX_STEPS: Final = 1000
 LARGEST: Final = 1e9
 """More servers, requests per second or money than this is a slip of the pen (chosen)."""
 MAX_COLUMNS: Final = 120_000
-"""Of a program; chosen: four services of 10 data centres, 100 networks and 24 steps, or sixty of 5, 10 and 24, which
-compete for room, take five seconds an attempt at whole servers."""
+"""Of a program. Chosen: at this size an attempt at whole servers takes five seconds. Such sizes are four services of 10
+data centres, 100 networks and 24 steps, or sixty of 5, 10 and 24, which compete for room.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class ServiceLevel:
     name: str = ""
 
     def check(self) -> None:
-        """Raise InputError, one sentence, when it makes no sense."""
+        """Raise InputError, one sentence, when it is invalid."""
         field = f"services[{self.name}]" if self.name else "services"
         if not (self.delay_seconds > 0 and self.service_rate > 0 and self.variability >= 0):
             raise InputError("needs a delay and a service rate above 0", field=field)
@@ -80,8 +81,8 @@ class ServiceLevel:
     def servers_per_rate(self, delays: Floats) -> Floats:
         """Return servers that a request per second needs, the a^lv of eq. 4; inf where ``delays``, seconds, forbid it.
 
-        Kingman's q = rho / (1 - rho) c / mu is solved for rho at what propagation leaves of the delay:
-        rho = q / (q + c / mu), a = 1 / (rho mu).
+        Kingman's q = rho / (1 - rho) c / mu is solved for rho at the delay that propagation leaves: rho = q / (q + c /
+        mu), a = 1 / (rho mu).
         """
         left = self.delay_seconds - delays
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -114,7 +115,7 @@ class PlacementModel:
     overflow_penalty: float = 10.0
 
     def check(self) -> None:
-        """Raise InputError, one sentence, when the model makes no sense."""
+        """Raise InputError, one sentence, when the model is invalid."""
         if not self.centres:
             raise InputError("there is no data centre to place servers in", field="centres")
         if not self.networks:
@@ -164,7 +165,7 @@ class PlacementModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementOutlook:
-    """What is foreseen.
+    """The forecasts.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The simple rules that capacity plans are compared with: each decides machines by type from what it sees.
+"""Simple baselines of capacity plans: each rule decides machines by type from what it sees.
 
 Called by the capacity experiment, in the same run as `capacity_plan`. All work on machines in one fixed order, the most
 energy-efficient first, and know no classes: that is what Zhang and Boutaba 2014, sec. III, call
@@ -25,7 +25,7 @@ STEP = 0.1
 
 
 class Fleet(NamedTuple):
-    """What a rule sees: (M, R) capacity, (M,) machines there are and machines on, (M,) types by efficiency."""
+    """The input of a rule: (M, R) capacity, (M,) existing machines and machines on, (M,) types by efficiency."""
 
     capacity: Floats
     there: Floats
@@ -52,7 +52,7 @@ def oblivious(fleet: Fleet, demand: Floats) -> Floats:
 
 
 def reactive(fleet: Fleet, used: Floats, waiting: Floats, power: Floats, reserve: float = 1.0) -> Floats:
-    """Return (M,) machines by thresholds on utilisation, and no fewer than the waiting tasks need besides.
+    """Return (M,) machines by thresholds on utilisation, and no fewer than the waiting tasks need in addition.
 
     Parameters
     ----------
@@ -86,7 +86,9 @@ def for_waiting(fleet: Fleet, power: Floats, tasks: Floats) -> Floats:
 
 
 def _shifted(fleet: Fleet, change: float) -> Floats:
-    """Return what is on and ``change`` more, the most efficient first; or fewer, the least efficient first."""
+    """Return the machines that are on and ``change`` more, the most efficient first; or fewer, the least efficient
+    first.
+    """
     wanted = fleet.on.copy()
     for kind in fleet.order if change > 0 else fleet.order[::-1]:
         step = min(change, fleet.there[kind] - wanted[kind]) if change > 0 else max(change, -wanted[kind])
