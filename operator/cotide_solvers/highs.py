@@ -1,9 +1,9 @@
 """Linear programs, with whole numbers or without, by HiGHS.
 
-Made by whoever plans capacity; kept from step to step. While the matrix is the same object, only bounds and costs are
-handed over and the simplex method starts from the last basis. Invariant: an answer does not depend on what was solved
-before, but for the choice among equally good points. A large program is solved by an interior-point method and a
-crossover: where several services compete for data centres, the simplex method takes ten times as long, warm or not.
+Made by the code that plans capacity; kept from step to step. While the matrix is the same object, only bounds and costs
+are handed over and the simplex method starts from the last basis. Invariant: an answer is independent of earlier
+programs, except for the choice among equally good points. A large program is solved by an interior-point method and a
+crossover. Where several services compete for data centres, the simplex method takes ten times as long, warm or not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDS: Final = {
 
 
 SIMPLEX_COLUMNS: Final = 30_000
-"""Of a program that the simplex method solves, at most; chosen: to either side the other takes twice as long."""
+"""Largest program for the simplex method; chosen: on either side of it the other method takes twice as long."""
 
 
 class HighsSolver:
@@ -50,7 +50,7 @@ class HighsSolver:
         columns, rows = program.matrix.columns, program.matrix.rows
         info = self._highs.getInfo()
         if status is not Status.OPTIMAL:
-            self._matrix = None  # a new start next time: a broken basis helps nobody
+            self._matrix = None  # a new start next time: a broken basis is useless
             return Solution(status, np.zeros(columns), np.zeros(rows), np.zeros(columns), np.nan, 0)
         found = self._highs.getSolution()
         x = np.array(found.col_value)
