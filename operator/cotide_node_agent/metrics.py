@@ -1,8 +1,8 @@
 """What the agent measures and does, for Prometheus.
 
-From there the operator reads it as it reads any other measurement, by the queries of its configuration (the default of
-none is the agent's): the agent hands nothing to it in any other way. Written to by `service`. Invariant: no pod's name
-becomes a label, the node's is the only one.
+The operator reads them there like any other measurement, by the queries of its configuration (none of the
+default queries reads the agent). The agent has no other connection to the operator. Written to by `service`. Invariant: no pod's
+name becomes a label, the node's is the only one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AgentMetrics:
         self._changed.set(reading.changed_files)
 
     def show_nothing(self, changed_files: int) -> None:
-        """Show that nothing is known of now: what a tick before found would be taken for what holds."""
+        """Show that nothing is known of the present: a former tick's values would pass for present ones."""
         for gauge in (
             self._services, self._batch, self._allowance, self._factor, self._waiting, self._cycles, self._throttled,
             self._governed,
