@@ -1,8 +1,9 @@
-"""`Instance`: applications, the nodes they are on and what those hold; `Outcome`: where they are afterwards.
+"""`Instance`: applications, their nodes and the capacities of these; `Outcome`: the nodes of the applications
+afterwards.
 
-Built by the experiments from generated or recorded loads; read by every algorithm of this wing. All amounts are whole
-numbers, so that ties and sums are exact. Invariant: an `Outcome` that an algorithm returns never puts more on a node
-than it holds, but on a node that was overfull before and received nothing.
+Built by the experiments from generated or recorded loads; read by every algorithm of this package. All amounts are
+whole numbers, so that ties and sums are exact. Invariant: an `Outcome` of an algorithm never puts more on a node than
+it holds. The exception is a node that was overfull before and received nothing.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Instance:
 
     @cached_property
     def load_shares(self) -> Floats:
-        """(N,) the fullest resource of each node, as a share of what it holds."""
+        """(N,) the fullest resource of each node, as a share of its capacity."""
         return np.asarray((self.loads / self.capacities).max(axis=1), np.float64)
 
     @cached_property
@@ -109,7 +110,7 @@ class Instance:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether there is one resource, of which all nodes hold the same and none too much: the paper's case."""
+        """Whether there is one resource, with equal nodes that are not overfull: the paper's case."""
         same = self.capacities.shape[1] == 1 and bool((self.capacities == self.capacities[0]).all())
         return same and bool((self.loads <= self.capacities).all()) and self.weights is None
 
@@ -150,15 +151,15 @@ class Instance:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A placement, and what it costs to come to it.
+    """A placement, and its cost.
 
     Attributes
     ----------
     targets : (M,) the node of each application.
     nodes_used : nodes with an application (the paper's NU_cost).
     transfer : summed weight of the applications that change their node (DT_cost with c = 1).
-    moves : how many do.
-    drained : the K of the method that found it; -1 where there is none.
+    moves : applications that change their node.
+    drained : the K of the method that found it; -1 if it has no K.
     """
 
     targets: Integers
@@ -174,7 +175,7 @@ class Outcome:
 
 
 def first_overfull(instance: Instance, targets: Integers) -> int:
-    """Return a node that received something and holds more than it can; -1 when there is none."""
+    """Return a node that received something and holds more than it can; -1 if there is none."""
     loads = np.zeros(instance.capacities.shape, np.int64)
     np.add.at(loads, targets, instance.sizes)
     received = np.zeros(instance.nodes, np.bool_)

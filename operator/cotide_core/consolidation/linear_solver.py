@@ -2,7 +2,7 @@
 
 Fulfilled by `cotide_solvers.highs_once`; asked by `lower_bound` and `transfer_plan`. A problem is
 
-    minimise costs x   with   row_low <= A x <= row_high,   0 <= x <= high,   x whole where `whole` says so.
+    minimise costs x with row_low <= A x <= row_high, 0 <= x <= high, x whole with `whole`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LinearProblem:
 
 @dataclass(frozen=True)
 class LinearSolution:
-    """What a solver found.
+    """A solver's answer.
 
     Attributes
     ----------

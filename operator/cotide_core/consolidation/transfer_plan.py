@@ -3,10 +3,11 @@
 Called by the experiments and by the commands. Starts from the best of DMNS under four orders of emptying, and then
 
 1. closes further nodes, letting an application push another one on (`_close_more`);
-2. at the number of nodes reached, goes through the sets of nodes to empty, cheapest first, until one of them can be
-   packed into the others as they are: nothing cheaper is possible without moving what could stay (`_cheapest_set`);
-3. asks a solver, where there is one and the instance is small, for what is cheaper still;
-4. sends applications back home where there is room, and exchanges targets of equal sizes so that they cross fewer
+2. at the number of nodes reached, goes through the sets of nodes to empty, cheapest first. It stops at the first that
+   can be packed into the others as they are: nothing cheaper is possible without moving what could stay
+   (`_cheapest_set`);
+3. asks a solver, if given and if the instance is small, for a cheaper plan;
+4. sends applications back home where there is room. It exchanges targets of equal sizes so that they cross fewer
    switches, which costs neither nodes nor transfer.
 
 Invariant: `cost` never exceeds that of DMNS.
@@ -40,7 +41,7 @@ SEARCH_LIMIT: Final = 40_000_000
 
 @dataclass(frozen=True)
 class Measured:
-    """A plan beside what no plan can beat.
+    """A plan and the bounds that no plan can beat.
 
     Attributes
     ----------
@@ -106,7 +107,7 @@ def _orders(instance: Instance) -> list[Integers]:
         orders.append(by_largest_application(instance))
         if not instance.is_uniform:
             orders.append(np.lexsort((numbers, instance.node_weights)))
-            # Small nodes first: what they held finds room in fewer large ones.
+            # Small nodes first: their applications find room in fewer large ones.
             orders.append(np.lexsort((numbers, instance.load_shares, held.sum(axis=1))))
     return orders
 
@@ -243,7 +244,7 @@ def _fill(instance: Instance, targets: Integers, is_open: Booleans, moving: Inte
 
 @compiled
 def fill_in_turn(sizes: Integers, rooms: Integers) -> Integers:
-    """Fill rooms in turn, each as full as the sizes that are left can make it, large ones preferred.
+    """Fill rooms in turn, each as full as the remaining sizes can make it, large ones preferred.
 
     Parameters
     ----------
@@ -252,7 +253,7 @@ def fill_in_turn(sizes: Integers, rooms: Integers) -> Integers:
 
     Returns
     -------
-    (M,) position of the room of each; -1 for those that are left over.
+    (M,) position of the room of each; -1 for those without one.
     """
     chosen = np.full(sizes.shape[0], -1)
     for at in range(rooms.shape[0]):
@@ -305,12 +306,12 @@ def _sets_by_weight(weights: Integers, count: int) -> Iterator[tuple[int, Intege
 def _solved(
     instance: Instance, nodes: int, best: Outcome, solver: LinearSolver, time_limit_seconds: float
 ) -> Outcome | None:
-    """Ask the solver for a placement on so many nodes that moves less than the best; None when it has none."""
+    """Ask the solver for a placement on so many nodes that moves less than the best; None if it finds none."""
     count, total = instance.applications, instance.nodes
     if count * total > MOST_VARIABLES or not count:
         return None
-    # Variables: application x node, by application, and then whether each node is used. Rows: each application once,
-    # each node and resource not beyond what it holds if used, and the number of nodes.
+    # Variables: application x node, by application, and then whether each node is used. Rows: each application once;
+    # each node and resource at most its capacity if used; and the number of nodes.
     resources = instance.sizes.shape[1]
     per_item = 1 + resources
     item = np.repeat(np.arange(count), total)
@@ -360,9 +361,9 @@ def _return_home(instance: Instance, best: Outcome) -> Outcome:
 
 
 def exchange(instance: Instance, targets: Integers, tree: SwitchTree) -> Integers:
-    """Deal the targets of moved applications of equal size anew, so that they cross the fewest switches.
+    """Deal the targets of moved applications of equal size again, so that they cross the fewest switches.
 
-    In a tree it is best to pair what is under one switch first, level by level: distances only grow upwards.
+    In a tree it is best to pair those under one switch first, level by level: distances only grow upwards.
     """
     dealt = targets.copy()
     moved = np.flatnonzero(targets != instance.homes)

@@ -1,4 +1,4 @@
-"""`replace_pods`: the compiled step under every question: where would the pods of these nodes go?
+"""`replace_pods`: the compiled step of every question: where would the pods of these nodes go?
 
 Called by `what_if` and `drain_plan`. Best fit: the node that is fullest afterwards, by the larger of its cpu and memory
 shares; of equal ones the lowest row. Pods come largest first, as in KMNS.
@@ -120,7 +120,7 @@ def best_node(board: Board, shape: int) -> int:
     for node in range(board.closed.shape[0]):
         if board.closed[node] or not board.allowed[shape, node]:
             continue
-        # An overfull node lacks nothing of what is not asked for.
+        # For a resource that is not requested, an overfull node lacks nothing.
         left_cpu = free_cpu[node] - cpu
         left_memory = free_memory[node] - memory
         if (left_cpu < 0 and cpu > 0) or (left_memory < 0 and memory > 0):
@@ -144,9 +144,9 @@ def put(board: Board, shape: int, node: int, sign: int) -> None:
 def replace_pods(board: Board, rows: Integers, targets: Integers, all_or_none: bool) -> int:
     """Close some nodes and find their pods a node each; writes the targets of those pods.
 
-    With `all_or_none` it stops at the first pod that stays or finds no node, and undoes everything. Else pods that
-    stay (`Stay`) are asked about as well, since a node that is gone does not ask. Returns how many pods have no node,
-    or with `all_or_none` the number of the first such pod and 1, 0 for none.
+    With `all_or_none` it stops at the first pod that stays or finds no node, and undoes everything. Otherwise pods that
+    stay (`Stay`) are placed as well, since a node can vanish with them. Returns how many pods have no node. With
+    `all_or_none` it returns the number of the first such pod plus 1, or 0 for none.
     """
     for row in rows:
         board.closed[row] = True
@@ -172,7 +172,7 @@ def replace_pods(board: Board, rows: Integers, targets: Integers, all_or_none: b
 
 @compiled
 def take_back(board: Board, rows: Integers, targets: Integers) -> None:
-    """Undo `replace_pods` for the same nodes; the targets become those of pods that were never asked about."""
+    """Undo `replace_pods` for the same nodes; their pods get the target of pods outside the question."""
     for row in rows:
         board.closed[row] = False
         for at in range(board.first[row], board.first[row + 1]):
@@ -184,7 +184,9 @@ def take_back(board: Board, rows: Integers, targets: Integers) -> None:
 
 @compiled
 def each_alone(board: Board, rows: Integers, targets: Integers, missing: Integers) -> None:
-    """Ask of each node alone what if it went; writes the pods' targets and, for each node, those without a node."""
+    """For each node alone: the result of removing it. Writes the pods' targets and, for each node, those without a
+    node.
+    """
     one = np.zeros(1, np.int64)
     kept = np.empty_like(targets)
     for at in range(rows.shape[0]):

@@ -1,10 +1,10 @@
-"""`play_scenario`: what the engine itself would do if nodes went or came, a workload grew, or another policy decided.
+"""`play_scenario`: the engine's own decisions if nodes went or came, a workload grew, or another policy decided.
 
-Called by `cotide whatif`. A second engine gets the cluster as it would be: pods of nodes that go wait again, those of
-nodes that stay run on, copies of a scaled workload's pods wait as new ones. Then it decides, with its queue, its
-filters, its guard of latency limits and its policy; a gang that lost pods starts as many as it lacks or none, and then
-the rest of it would be released for its time-out. Nothing here carries anything out. Host-load forecasts do not
-travel: a policy that wants them falls back to requests, as it does whenever they are missing.
+Called by `cotide whatif`. A second engine gets the changed cluster. Pods of nodes that go wait again, those of nodes
+that stay run on, and copies of a scaled workload's pods wait as new ones. Then it decides, with its queue, its filters,
+its guard of latency limits and its policy. A gang that lost pods starts as many as it lacks or none. If none, the rest
+of it would be released after its time-out. This module carries nothing out. Host-load forecasts are not carried over: a
+policy that wants them falls back to requests, as it does whenever they are missing.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 MOST_ADDED: Final = 100_000
 """Pods that workloads may grow by; chosen: as many as a large cluster has."""
 MOST_CYCLES: Final = 10_000
-"""Cycles after which a scenario is taken as it is (chosen: five million placements)."""
+"""Cycles after which a scenario ends as it is (chosen: five million placements)."""
 COPY: Final = "whatif"
-"""Marks the names of pods and nodes that there are in the scenario only."""
+"""Marks the names of pods and nodes that exist in the scenario only."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is different.
+    """The changes to the cluster.
 
     Attributes
     ----------
@@ -75,13 +75,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioAnswer:
-    """What would happen.
+    """The result of a scenario.
 
     Attributes
     ----------
     moves : pods of nodes that go, and where to. placed : waiting and new pods that would run, by their node.
-    waits : pods that would not; reasons `QosAtRisk` are latency limits that a placement would break.
-    at_risk : online pods among the first two whose node is predicted to break a latency limit.
+    waits : pods without a node; reasons `QosAtRisk` are latency limits that a placement would break.
+    at_risk : online pods of moves and placed whose node is predicted to break a latency limit.
     evicted : pods that the policy would evict to make room, and those of gangs that would be released.
     removed : pods that a workload scaled down gives up.
     """
@@ -130,7 +130,7 @@ def play_scenario(
     Raises
     ------
     InputError
-        When a node or a workload is named that is not there, or a policy that does not exist.
+        When a named node, workload or policy does not exist.
     """
     known = {node.name for node in state.columns.nodes if node is not None}
     unknown = next((name for name in scenario.without if name not in known), None)
@@ -219,7 +219,7 @@ def _released(engine: Scheduler, evicted: set[str]) -> list[Left]:
 
 
 def _again(pod: Pod) -> Pod:
-    """Return a pod as its controller would make it again: new in the queue, for us to place."""
+    """Return a pod as its controller would make it again: new in the queue, to be placed by Cotide."""
     return pod._replace(
         node=None, phase=PodPhase.PENDING, ours=True, terminating=False, started_seconds=None, nominated_node=None
     )
