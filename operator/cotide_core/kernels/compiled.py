@@ -1,12 +1,13 @@
 """`compiled`: turns a function on numbers and arrays into machine code, or leaves it as it is without numba.
 
-Called at import by every kernel. Numba itself is loaded, and a kernel compiled, when a kernel is first called: who
-decides without kernels (first come, first served) starts a fifth of a second sooner. Invariant: with numba, without it
-and under ``NUMBA_DISABLE_JIT=1`` a kernel gives the same results, since it is one piece of code on int64 numbers.
+Called at import by every kernel. Numba itself is loaded, and a kernel compiled, when a kernel is first called. A
+process that decides without kernels (first come, first served) starts a fifth of a second sooner. Invariant: with
+numba, without it and under ``NUMBA_DISABLE_JIT=1`` a kernel gives the same results, since it is one piece of code on
+int64 numbers.
 
-Machine code is kept on disk beside the module, or in the user's cache directory where that can't be written, or not
-at all where neither can. Numba notices a change of the file a function stands in but not of the functions it calls in
-other files; so the cache's name carries a digest of everything that is called, and an old entry is never taken.
+Machine code is kept on disk next to the module, or in the user's cache directory if that is not writable, or not at all
+if neither is. Numba notices a change of a function's own file, but not of the functions that it calls in other files.
+So the cache's name carries a digest of everything that is called, and an old entry is never used.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def _numba() -> Any:
 
 
 _listeners: list[Callable[[], object]] = []
-"""Who wants to know of the first compilation; see `when_compiling`."""
+"""Listeners for the first compilation; see `when_compiling`."""
 
 
 def when_compiling(emit: Callable[[], object]) -> None:
-    """Have ``emit`` called before a kernel is compiled that is not on disk, once, in the thread that needs it."""
+    """Have ``emit`` called once before a kernel without an entry on disk is compiled, in the thread that needs it."""
     _listeners.append(emit)
 
 
@@ -72,22 +73,22 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 def uncounted(function: Callable[P, R]) -> Callable[P, R]:
     """Compile without counting references to arrays, which costs more than a short function does.
 
-    For a function that makes no arrays and returns none: the caller's are there until it has returned.
+    For a function that makes no arrays and returns none: the caller keeps its arrays until the function has returned.
     """
     return Kernel(function, counted=False)
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as part of whoever calls it, uncounted: a step, which would else be handed all arrays each time."""
+    """Compile as a part of each caller, uncounted: for a step, which would otherwise receive all arrays each time."""
     return Kernel(function, inline=True, counted=False)
 
 
 def with_steps(loop: Callable[P, R], name: str, **steps: Callable[..., Any]) -> Callable[P, R]:
     """Return a loop that calls these steps where it calls functions of their names, as a kernel called ``name``.
 
-    The code is that of the loop, looked up among other names. A function that is handed over as an argument or closed
-    over would do as well, but numba then finds no machine code on disk and compiles in every process anew.
-    The loop is `uncounted`, as its steps are.
+    The code is that of the loop, looked up among other names. A function that is passed as an argument or closed over
+    would do as well. But numba then finds no machine code on disk and compiles again in every process. The loop is
+    `uncounted`, as its steps are.
     """
     general = cast(Kernel[P, R], loop).py_func
     names = {**general.__globals__, **steps}
@@ -101,7 +102,7 @@ def with_steps(loop: Callable[P, R], name: str, **steps: Callable[..., Any]) -> 
 class Kernel(Generic[P, R]):
     """A function that becomes machine code when it is first called.
 
-    Two threads may make it ready at the same time: each step leads to the same when it is done twice.
+    Two threads may prepare it at the same time: each step has the same result when it is done twice.
 
     Attributes
     ----------
@@ -175,7 +176,7 @@ def _key(function: FunctionType) -> str:
 
 
 def _collect_fields(kind: Any, seen: dict[str, bytes]) -> None:
-    """Take in the order of a named tuple's fields: machine code knows them by their index."""
+    """Add the order of a named tuple's fields: machine code knows them by their index."""
     if not isinstance(kind, type) or not hasattr(kind, "_fields"):
         return
     seen[f"{kind.__module__}.{kind.__name__}"] = repr(kind._fields).encode()

@@ -1,7 +1,7 @@
 """Which nodes have enough slack left for a pod, and how many of the others are short of it: one pass over the rows.
 
-Called by `reclaiming.forecast_slack` for each attempt of a batch or gratis pod, where some twenty passes of numpy cost
-more than the rest of the decision.
+Called by `reclaiming.forecast_slack` for each attempt of a batch or gratis pod, where some twenty passes of numpy would
+cost more than the rest of the decision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from cotide_core.kernels.compiled import compiled
 HELD: Final = 0
 EXPECTED: Final = 1
 BOTH: Final = 2
-"""What is taken off a node's slack: what batch and gratis pods hold, what they are expected to hold, or their sum."""
+"""Values of what is subtracted from a node's slack: what batch and gratis pods hold, what they are expected to hold, or
+their sum.
+"""
 
 OPEN: Final = 0
 CORDONED: Final = 1
@@ -46,8 +48,8 @@ def open_rows(
 ) -> tuple[Booleans, Integers]:
     """Return (N,) whether each row is open to a pod, and the (4, 2) tally of the rows that fit.
 
-    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
-    called for each attempt.
+    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us, and each attempt
+    calls this.
 
     Parameters
     ----------
@@ -55,7 +57,7 @@ def open_rows(
     cordoned, denied : (N,) rows that take no batch or gratis pod, and rows where others' claims leave no room.
     slack, soon : (2, N) millicores and bytes until the pod will have ended, and in the coming slot.
     held : (3, 2, >= N) what pods of each class hold, gratis and batch first.
-    expected, reserved : (2, N) what these are expected to hold, read as ``taken`` says; what is spoken for.
+    expected, reserved : (2, N) what these are expected to hold, read according to ``taken``; what is reserved.
     asked_cpu, asked_memory : millicores and bytes.
     enough : what may be missing, at most 0.
     """
