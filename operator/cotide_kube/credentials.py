@@ -1,4 +1,4 @@
-"""How we reach an API server and who we are: made once at start, from a kubeconfig or inside a cluster.
+"""The address of an API server and our identity there: made once at start, from a kubeconfig or inside a cluster.
 
 Called by every command that talks to a cluster; read by `client`. Nothing here talks to the API server; exec and
 auth-provider plugins run through the official client's loader (see `kubeconfig`).
@@ -45,7 +45,7 @@ class StaticToken:
         return self._header
 
     def forget(self) -> None:
-        """Do nothing: there is no other token to be had."""
+        """Do nothing: no other token is available."""
 
 
 class FileToken:
@@ -197,7 +197,7 @@ class Credentials:
             key.touch(mode=0o600)
             key.write_bytes(self.client_key or b"")
             try:
-                # A password, so that OpenSSL asks nobody at the terminal for that of an encrypted key, but refuses it.
+                # A password, so that OpenSSL refuses an encrypted key instead of prompting at the terminal.
                 context.load_cert_chain(certificate, key, password="")
             except (ssl.SSLError, ValueError) as error:
                 raise InputError(

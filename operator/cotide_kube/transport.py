@@ -1,9 +1,9 @@
 """The wire: sessions, one request with its safe retries, and the lines of a watch.
 
-Used by `client.KubeClient` only, which knows what the requests mean. A request is tried again when the server asked
-for that (429 with ``Retry-After``), when it never got there, or when the caller says that doing it twice does no
-harm. Everything else fails at once. Watches have a session of their own, so that they never take the connections
-of requests.
+Used by `client.KubeClient` only, which knows the meaning of the requests. A request is tried again in three cases: the
+server asked for that (429 with ``Retry-After``), the request never got there, or the caller declares a repetition
+harmless. Everything else fails at once. Watches have a session of their own, so that they never take the connections of
+requests.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ JSON: Final = "application/json"
 MAX_TRIES: Final = 5
 """First try included; chosen: with the default back-off a request gives up after about three seconds."""
 UNENDED_BYTES: Final = 2 * LINE_BYTES
-"""Of a line of a watch whose end has not come; one that has ended is measured by whoever decodes it (chosen)."""
+"""Of an unfinished line of a watch; the decoder measures a finished one (chosen)."""
 _PASSING: Final = frozenset({500, 502, 503, 504})
-"""Answers that a moment later may be different."""
+"""Status codes that may change a moment later."""
 Fence = Callable[[], None]
 """Raises a `ClusterError` when a request may not be sent (any more)."""
 _FENCE: ContextVar[Fence | None] = ContextVar("fence", default=None)
 
 
 class Request(NamedTuple):
-    """What is asked of the server; the body as it is sent."""
+    """A request to the server; the body as it is sent."""
 
     method: str
     path: str
@@ -65,10 +65,10 @@ class Outcome(NamedTuple):
 
 
 class _Request(aiohttp.ClientRequest):
-    """A request that asks its fence right before its first byte: for a connection it may have waited.
+    """A request that checks its fence right before its first byte: it may have waited for a connection.
 
-    One with a body is asked for a second time. Before Python 3.12 aiohttp writes it, headers and all, in a task that
-    begins one turn of the loop later, and a process can be stopped for long in between.
+    A request with a body checks it twice. Before Python 3.12 aiohttp writes it, headers and all, in a task that begins
+    one turn of the loop later. The process may pause for long in between.
     """
 
     async def send(self, conn: Any) -> aiohttp.ClientResponse:
@@ -83,7 +83,7 @@ class _Request(aiohttp.ClientRequest):
             try:
                 fence()
             except ClusterError as error:
-                conn.protocol.set_exception(error)  # whoever waits for the answer is told; nothing was written
+                conn.protocol.set_exception(error)  # the waiting caller gets the error; nothing was written
                 return
         await super().write_bytes(writer, conn, content_length)
 
@@ -103,7 +103,7 @@ class Transport:
     asks_silence_again : bool
         Whether a try that got no answer in time is repeated.
     most_pause_seconds : float
-        Longest pause that a ``Retry-After`` brings.
+        Longest pause that a ``Retry-After`` causes.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Transport:
         fence: Fence | None = None,
         compressed: bool = False,
     ) -> Outcome:
-        """Send until there is an answer to keep, as the module's docstring says; raise when none ever came.
+        """Send until there is an answer to keep, by the rules in the module's docstring; raise if no answer came.
 
         ``fence`` is asked before each try, at the last moment; what it raises ends the request. ``compressed`` allows
         the server to compress its answer.
@@ -181,7 +181,7 @@ class Transport:
             except AnswerTooLargeError as error:
                 raise ClusterError(f"{self.credentials.described} {error} ({method} {path})") from error
             except (aiohttp.ClientError, OSError) as error:  # time-outs are OSErrors
-                # Refused connections never carried the request; all else may have been carried out.
+                # Refused connections never carried the request; all others may have carried it out.
                 sent = not isinstance(error, aiohttp.ClientConnectorError)
                 uncertain = uncertain or sent
                 silent = isinstance(error, TimeoutError) and not self._asks_silence_again
@@ -217,8 +217,8 @@ class Transport:
         ApiError
             When the server refuses the watch.
         ClusterError
-            When the connection fails, a line does not end, or nothing came for ``silence_seconds``: it may be dead
-            without telling.
+            When the connection fails, a line does not end, or nothing came for ``silence_seconds``: the connection may
+            be dead without a sign.
         """
         query = {**params, "watch": "true"}
         try:
@@ -292,7 +292,7 @@ def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(
         limit=limit, ssl=tls if tls is not None else True, keepalive_timeout=30, ttl_dns_cache=60
     )
-    # An answer is only compressed where a request says so, and none sets a cookie.
+    # An answer is compressed only at a request's wish, and no answer sets a cookie.
     headers = {"User-Agent": "cotide", "Accept": JSON, "Accept-Encoding": "identity"}
     cookies = aiohttp.DummyCookieJar()
     return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=cookies, request_class=_Request)

@@ -1,8 +1,8 @@
-"""Why a server could not be reached, in a few plain words with what to check; the same whichever library asked.
+"""Why a server could not be reached, in a few plain words with what to check; the same for every library.
 
-Called by `transport` and what asks a Prometheus (aiohttp), and by `official` (urllib3). Both libraries wrap what the
-system or TLS said in errors of their own, whose words are for programmers: classes, object reprs, a count of retries.
-The system's error is looked for inside.
+Called by `transport` and by the clients of Prometheus (aiohttp), and by `official` (urllib3). Both libraries wrap the
+error of the system or of TLS in errors of their own. Their words are for programmers: classes, object reprs, a count of
+retries. The system's error is looked for inside.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CLOSED: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 _WRAPPING: Final = ("reason", "os_error", "certificate_error", "original_error", "__cause__", "__context__")
 """Where the libraries keep the error inside."""
 _DEPTH: Final = 12
-"""Errors within one another that are looked through (chosen: urllib3 has five)."""
+"""Nested errors that are searched (chosen: urllib3 has five)."""
 
 
 class TrustSettings(NamedTuple):
-    """What settings of TLS are called where the user wrote them."""
+    """Names of the TLS settings where the user wrote them."""
 
     authority: str = "the certificate-authority of the kubeconfig"
     server_name: str = "tls-server-name"
