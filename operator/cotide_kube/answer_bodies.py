@@ -118,5 +118,5 @@ def _unpack(part: zlib._Decompress, step: memoryview, room: io.BytesIO) -> None:
 
 
 def _zeros(text: memoryview) -> int:
-    """Return how many zeros are in front: gzip may fill up its last block with them."""
+    """Return the number of leading zeros: gzip may fill up its last block with them."""
     return len(text) - len(text.tobytes().lstrip(b"\0"))

@@ -21,8 +21,8 @@ one piece.
 
 RETRY_AFTER_SECONDS: Final = 2.0
 """Longest wait that a ``Retry-After`` causes. API servers ask for 1 s (priority and fairness, and requests in flight).
-A server between the two may ask for an hour, in which the operator would do nothing. Chosen: after a throttle a pod is
-bound within 5 s.
+A server between the two may ask for an hour, and the operator would do nothing in that time. Chosen: after a throttle a
+pod is bound within 5 s.
 """
 
 
@@ -71,8 +71,8 @@ class AnswerTooLargeError(ClusterError):
     """
 
     def __init__(self, *, compressed: bool = False) -> None:
-        most = f"more than {ANSWER_BYTES >> 20} MiB, of which no more are read; is it one?"
-        advice = " (ask the server for the same without a proxy between: few bytes that unpack to as much are no list)"
+        most = f"more than {ANSWER_BYTES >> 20} MiB, which is the most that is read; is it one?"
+        advice = " (ask the server without a proxy between: a few bytes that unpack to so much are no list)"
         super().__init__(
             f"sends a compressed answer that unpacks to {most}{advice}" if compressed else f"sends an answer of {most}"
         )
@@ -131,6 +131,6 @@ def retry_after(header: str | None) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def is_named(one: object) -> bool:
+def is_named(item: object) -> bool:
     """Return whether an item of a list is an object of Kubernetes: every such object has a name."""
-    return isinstance(one, dict) and isinstance(metadata := one.get("metadata"), dict) and bool(metadata.get("name"))
+    return isinstance(item, dict) and isinstance(metadata := item.get("metadata"), dict) and bool(metadata.get("name"))

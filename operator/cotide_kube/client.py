@@ -202,8 +202,8 @@ class KubeClient:
 
         From Kubernetes 1.35 on it adds the labels, too (``PodTopologyLabelsAdmission``); older servers ignore them.
 
-        Safe to repeat, because it names the uid. After a try whose answer was lost, a 409 which states that the pod
-        already is on this very node is our own success.
+        Safe to repeat, because it names the uid. A try may have lost its answer. After that, a 409 which states that
+        the pod already is on this very node is our own success.
         """
         metadata: Object = {"name": name, "namespace": namespace, "uid": uid}
         if annotations:

@@ -153,12 +153,12 @@ class _Nesting:
         self._depth = depth
         self._level = 0
         self._inside = 0
-        """1 while a string goes on beyond the last piece."""
+        """1 while a string continues beyond the last piece."""
 
     def take(self, text: bytes) -> tuple[list[int], list[int]]:
         """Return where objects and lists of one level too many begin in this piece, and where they end."""
         # Escapes are blanked out first, so that each remaining quote begins or ends a string. In JSON a backslash
-        # stands in strings only.
+        # occurs in strings only.
         plain = text.replace(b"\\\\", b"__").replace(b'\\"', b"__")
         marks = np.frombuffer(plain.translate(_MARKS), np.int8)
         offsets = np.flatnonzero(marks)  # a tenth of the bytes, as a rule
@@ -224,7 +224,7 @@ class ObjectDecoder(Generic[T]):
         msgspec.DecodeError
             When the body as a whole is no list.
         """
-        if self._most_bytes is None:  # else each object is measured by itself
+        if self._most_bytes is None:  # otherwise each object is measured by itself
             try:
                 page = self._page.decode(body)
                 return ListPage(page.items, [], page.metadata.resource_version, page.metadata.continue_)
@@ -247,14 +247,14 @@ class ObjectDecoder(Generic[T]):
             return self._listed(await in_turns(self._quickly, raw.items or ()), raw)
         begins, ends = await _items(body)
         raw = self._raw_page.decode(_cut(body, begins, ends))
-        if len(raw.items or ()) != len(begins):  # something else of a list is nested: no API server writes that
+        if len(raw.items or ()) != len(begins):  # another part of the list is nested: no API server writes that
             return self.page(body)
         found = await in_turns(lambda span: self._quickly(body[span[0] : span[1] + 1]), zip(begins, ends, strict=False))
         return self._listed(found, raw)
 
     def _listed(self, decoded: list[T | Malformed], raw: _RawPage) -> ListPage[T]:
-        items = [one for one in decoded if not isinstance(one, Malformed)]
-        malformed = [one for one in decoded if isinstance(one, Malformed)]
+        items = [item for item in decoded if not isinstance(item, Malformed)]
+        malformed = [item for item in decoded if isinstance(item, Malformed)]
         return ListPage(items, malformed, raw.metadata.resource_version, raw.metadata.continue_)
 
     def _quickly(self, raw: msgspec.Raw | bytes) -> T | Malformed:

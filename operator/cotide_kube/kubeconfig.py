@@ -82,7 +82,7 @@ class _Section:
         return value
 
     def data(self, key: str) -> bytes | None:
-        """Return ``<key>-data`` decoded, else the content of the file that ``<key>`` names."""
+        """Return ``<key>-data`` decoded, otherwise the content of the file that ``<key>`` names."""
         inline = self.text(f"{key}-data")
         if inline is not None:
             try:

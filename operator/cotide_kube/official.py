@@ -3,7 +3,7 @@
 Called by `consolidation.official_client` and `explain.reader`. The operator itself does not use it. Loading this client
 takes 0.3 s of cpu and 29 MB before the first list and in every replica; our own reading of a kubeconfig takes 0.05 s
 (measured). It also posts half as many bindings a second. A command that waits for one answer pays no more than for our
-own client, whose HTTP library takes as long to load.
+own client, since the HTTP library of that takes as long to load.
 
 Invariant: every failure is a `ClusterError`, and a file that is no kubeconfig, or is missing, an `InputError`. Each is
 one sentence that names the server or the file. Answers are the server's own bytes.
@@ -187,7 +187,7 @@ def namespace_of(kubeconfig: str | None = None, context: str | None = None) -> s
     except Exception:  # noqa: BLE001 - no kubeconfig, or one that `connect` has refused in words
         own: Path = SERVICE_ACCOUNT / "namespace"
         return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
-    chosen = next((one for one in contexts if one["name"] == context), current)
+    chosen = next((entry for entry in contexts if entry["name"] == context), current)
     return str((chosen.get("context") or {}).get("namespace") or "default")
 
 

@@ -1,9 +1,9 @@
 """The gate for objects that are read as plain data: every field that we read of a passed object has its kind's type.
 
-Called by the code that asks an API server for an object and reads it as a dictionary: the commands, and the operator
-outside its reflectors (which decode by themselves, see `decoding`). After the gate no code needs to check whether
-labels are labels, or an owner is an object. Invariant: an object passes without its nulls, or otherwise as it came. Or
-it is one `OddObjectError`, which names the object and the field. Nothing else is raised.
+Called by the code that asks an API server for an object and reads it as a dictionary. This is the code of the commands,
+and of the operator outside its reflectors (which decode by themselves, see `decoding`). After the gate no code needs to
+check whether labels are labels, or an owner is an object. Invariant: an object passes without its nulls, or otherwise
+as it came. Or it is one `OddObjectError`, which names the object and the field. Nothing else is raised.
 """
 
 from __future__ import annotations
@@ -93,16 +93,16 @@ def _without(found: Any, at: list[str]) -> Object | None:
 
 def all_checked(found: Iterable[Any], kind: type[Any], what: str) -> list[Object]:
     """Return objects as `checked` does, if all are needed; raises what `checked` raises, for the first odd one."""
-    return [checked(one, kind, what) for one in found]
+    return [checked(item, kind, what) for item in found]
 
 
 def those_checked(found: Iterable[Any], kind: type[Any], what: str) -> tuple[list[Object], list[str]]:
     """Return the objects that pass `checked`, and a sentence for each that does not."""
     good: list[Object] = []
     odd: list[str] = []
-    for one in found:
+    for item in found:
         try:
-            good.append(checked(one, kind, what))
+            good.append(checked(item, kind, what))
         except OddObjectError as error:
             odd.append(f"left out: {error}")
     return good, odd

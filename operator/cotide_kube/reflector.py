@@ -1,4 +1,4 @@
-"""List and watch one collection for ever: the only way in which cluster state enters our processes.
+"""List and watch one collection for ever: the only entry of cluster state into our processes.
 
 Used by the operator's cache and by the fake nodes. The reflector keeps the last object of each name, so it misses
 nothing. After a gap it resumes from the last version it saw. Where the server no longer has that version (410), it
@@ -18,8 +18,8 @@ at that version or a later one. At the version of the last reported object it mu
 number names something else in another history. Where the server was away and the look gives no answer, the reflector
 lists everything again.
 
-The back-off grows until a watch lasts `STEADY_SECONDS`. Lists and single lines leave it as it is, so a server whose
-watches end at once gets fewer and fewer requests. The longest wait is short for a small collection, so that a series of
+The back-off grows until a watch lasts `STEADY_SECONDS`. Lists and single lines leave it as it is. So a server that ends
+every watch at once gets fewer and fewer requests. The longest wait is short for a small collection, so that a series of
 faults delays little. It grows with the number of objects that a list brings. A watch is fruitless while it brings no
 later version and does not last. After two of them in a row the reflector lists again, whatever the server answers (for
 example a lasting 4xx).
@@ -203,7 +203,7 @@ class Reflector(Generic[T]):
 
     @property
     def version(self) -> str:
-        """The version up to which all changes of the collection were emitted, as the server wrote it; empty before a
+        """The version of the last change of the collection that was emitted, as the server wrote it; empty before a
         list.
         """
         return self._version
@@ -261,8 +261,8 @@ class Reflector(Generic[T]):
 
         Without ``resourceVersion``: the list is as of a moment after it was asked for. With ``resourceVersion=0`` a
         server might answer from a cache that is minutes old. The watch would catch up, but decisions made right after
-        the list would rest on a past in which nodes had room. It costs nothing: servers from 1.31 on look whether their
-        cache is fresh, and answer from it.
+        the list would rest on an old state with too much room. It costs nothing: servers from 1.31 on look whether
+        their cache is fresh, and answer from it.
         """
         anew = not self._known and not self._gone
         listed: dict[tuple[str, str], T] = {}
@@ -272,10 +272,10 @@ class Reflector(Generic[T]):
             if objects is None:
                 anew, listed = False, {}
                 continue
-            listed.update(((one.metadata.namespace, one.metadata.name), one) for one in objects)
+            listed.update(((item.metadata.namespace, item.metadata.name), item) for item in objects)
             if anew and objects:
                 self._known = listed  # what was emitted is known, even if the list fails half-way
-                yield [Change("ADDED", one) for one in objects]
+                yield [Change("ADDED", item) for item in objects]
         changes = [] if anew else await self._difference(listed)
         self._known, self._version = listed, version
         self._resumes = self._restored = self._landmark_is_latest = False
@@ -348,10 +348,10 @@ class Reflector(Generic[T]):
         return await self._client.request("GET", self._path, params=query, compressed=True)
 
     async def _page_after(self, body: bytes, query: dict[str, str]) -> asyncio.Task[bytes] | None:
-        """Ask for the next page before this one is decoded, so that the server makes it meanwhile.
+        """Ask for the next page before this one is decoded, so that the server makes it in the same time.
 
-        The token is looked for in front of the items, where API servers write it. If a server writes it elsewhere, the
-        next page is asked for after the decoding.
+        The token is looked for before the items, where API servers write it. If a server writes it elsewhere, the next
+        page is asked for after the decoding.
         """
         found = _TOKEN.search(body[:_HEAD_BYTES].partition(b'"items"')[0])
         if found is None:
@@ -410,10 +410,10 @@ class Reflector(Generic[T]):
         if self._landmark_is_latest:
             return self._landmark
         latest, turn = self._landmark, Turn()
-        for one in self._known.values():
+        for known in self._known.values():
             await turn.give_way()
-            if latest is None or _before(latest.resource_version, one.metadata.resource_version):
-                latest = one.metadata
+            if latest is None or _before(latest.resource_version, known.metadata.resource_version):
+                latest = known.metadata
         return latest
 
     async def _where(self, landmark: Metadata | None, how: dict[str, str]) -> ListPage[T]:
@@ -493,7 +493,7 @@ class Reflector(Generic[T]):
 
         Parameters
         ----------
-        later_only : whether an earlier version is passed over, too.
+        later_only : whether an earlier version is skipped, too.
         """
         if not version or version == self._version:
             return
@@ -528,8 +528,8 @@ class Reflector(Generic[T]):
 
     async def _kept(self, items: list[T], malformed: list[Malformed]) -> list[T]:
         made = await in_turns(self._made, items) if self.lists else [self._made(item) for item in items]
-        malformed += [one for one in made if isinstance(one, Malformed)]
-        return [one for one in made if not isinstance(one, Malformed)]
+        malformed += [item for item in made if isinstance(item, Malformed)]
+        return [item for item in made if not isinstance(item, Malformed)]
 
     def _made(self, found: T) -> T | Malformed:
         assert self._keep is not None  # noqa: S101 - asked by both callers
@@ -569,11 +569,11 @@ class Reflector(Generic[T]):
             _LOG.warning("%s %s can't be read and is skipped: %s", self._path, bad.name or "(unnamed)", bad.fault)
 
 
-def _before(one: str, other: str) -> bool:
+def _before(version: str, other: str) -> bool:
     """Return whether a version is surely before another one."""
-    if one == other:
+    if version == other:
         return False
-    left, right = order(one), order(other)
+    left, right = order(version), order(other)
     return left is not None and right is not None and left < right
 
 

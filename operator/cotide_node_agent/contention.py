@@ -2,13 +2,13 @@
 
 Two signals; the first that the kernel offers is used::
 
-    pressure   the group's ``cpu.pressure`` (version 2): the share of time in which some task of the pod waited
+    pressure   the group's ``cpu.pressure`` (version 2): the share of time that some task of the pod waited
     run queue  /proc/THREAD/schedstat: of the time that threads of the pod ran or could have run, the share waited;
                none where a turn waited for no longer than it takes to begin one
 
-A pod that its own quota held back since the last look waits for its own limit. It is left out and counted apart. Called
-by `agent`. Sources: the kernel's accounting/psi and scheduler/sched-stats. Invariant: a pod or thread that is new since
-the last look counts for nothing.
+A pod that its own quota held back since the last look waits for its own limit. It is left out and counted separately.
+Called by `agent`. Sources: the kernel's accounting/psi and scheduler/sched-stats. Invariant: a pod or thread that is
+new since the last look counts for nothing.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class LawSettings:
     half_life_seconds: float = 5.0
     """Half of a reduction is given back in this time."""
     contended_share: float = 0.2
-    """Share of their time that services wait for a cpu, from which on batch is cut."""
+    """Share of their time that services wait for a cpu; from this share on batch is cut."""
     calm_share: float = 0.1
     """The same share, below which services count as undisturbed."""
     calm_seconds: float = 3.0

@@ -58,7 +58,7 @@ class _Counted(NamedTuple):
 
 
 class _Usual:
-    """A service's mean, over the looks in which it was active."""
+    """A service's mean over the looks while it was active."""
 
     def __init__(self) -> None:
         self.mean, self.samples = 0.0, 0
@@ -134,8 +134,8 @@ class CycleMeter:
                 pairs.append((leader, -1))
                 pairs[-1] = leader, self._open(INSTRUCTIONS, group, cpu, leader)
         except OSError as error:
-            for one in (number for pair in pairs for number in pair if number >= 0):
-                os.close(one)
+            for descriptor in (number for pair in pairs for number in pair if number >= 0):
+                os.close(descriptor)
             # For a group that ended meanwhile the kernel gives the same error as for a counter that the processor
             # lacks.
             if error.errno != errno.EMFILE and self._folder_of(path).exists():

@@ -52,7 +52,7 @@ class PodGroup(NamedTuple):
 
 
 Change = tuple[Path, str]
-"""A file and what is to be written into it."""
+"""A file and the text to write into it."""
 Before = Callable[[Path], str | None]
 """The text of a file before its first change; None for an unchanged file."""
 
@@ -105,7 +105,7 @@ class GroupFiles(Protocol):
         ...
 
     def weight(self, path: str, requested_millicores: int | None) -> Change:
-        """Return what to write for the weight of such a request; None for the least there is."""
+        """Return what to write for the weight of this request; None for the least there is."""
         ...
 
     def memory(self, path: str, amount_bytes: int) -> Change | None:

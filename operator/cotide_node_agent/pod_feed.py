@@ -21,7 +21,7 @@ from cotide_node_agent.agent import BatchPod
 _LOG = logging.getLogger(__name__)
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-"""On the mirror of a static pod. A user who writes it on their own pod gains nothing: kubelets delete such a pod."""
+"""On the mirror of a static pod. Writing it on one's own pod gains nothing: kubelets delete such a pod."""
 MILLICORES: Final = 1000
 
 

@@ -107,10 +107,10 @@ async def _tick_on(
 ) -> None:
     trouble = ""
     while True:
-        begun = time.monotonic()
+        started = time.monotonic()
         capacity = feed.capacity_cpus or float(os.cpu_count() or 1)
         try:
-            reading = agent.tick(feed.batch, capacity, feed.published_cpus, begun)
+            reading = agent.tick(feed.batch, capacity, feed.published_cpus, started)
         except (CotideError, OSError, ValueError) as error:
             metrics.failures.inc()
             back = agent.undo()
@@ -123,8 +123,8 @@ async def _tick_on(
             if reading is not None:
                 metrics.show(reading)
         ticked[0] = time.monotonic()
-        metrics.ticks.observe(ticked[0] - begun)
-        await asyncio.sleep(max(0.0, begun + interval - ticked[0]))
+        metrics.ticks.observe(ticked[0] - started)
+        await asyncio.sleep(max(0.0, started + interval - ticked[0]))
 
 
 async def _serve(options: AgentOptions, metrics: AgentMetrics, alive: Callable[[], bool]) -> web.AppRunner:

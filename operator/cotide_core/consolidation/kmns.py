@@ -6,8 +6,8 @@ gives up as soon as it can't be better than the best known one, which makes tryi
 
 Two forms. With one resource and equal nodes, as in the paper, an application that fits nowhere opens a new node. New
 nodes are matched to emptied ones afterwards (`matched`). With several resources or unequal nodes a new node must be
-some emptied node from the start. It is the application's own when that is still closed, so that it does not move, else
-the closed one that it fills most.
+some emptied node from the start. It is the application's own when that is still closed, so that it does not move.
+Otherwise it is the closed one that it fills most.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def _kinds(instance: Instance) -> tuple[Integers, Integers, Integers]:
     if len(kinds) <= MOST_KINDS:
         return kinds, counts, number
     group = np.arange(len(kinds)) * MOST_KINDS // len(kinds)
-    merged = np.array([kinds[group == one].max(axis=0) for one in range(MOST_KINDS)])
+    merged = np.array([kinds[group == number].max(axis=0) for number in range(MOST_KINDS)])
     return merged, np.bincount(group, weights=counts).astype(np.int64), group[number]
 
 

@@ -36,7 +36,7 @@ MOST_SETS: Final = 200
 MOST_VARIABLES: Final = 20_000
 """Applications times nodes above which no solver is asked (chosen: HiGHS then needs minutes)."""
 SEARCH_LIMIT: Final = 40_000_000
-"""Applications times nodes up to which all four orders are tried for unequal nodes; beyond it, one (chosen)."""
+"""Applications times nodes with trials of all four orders for unequal nodes; beyond it, of one order (chosen)."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,8 @@ def _fullest(rooms: Integers, capacities: Integers, is_open: Booleans, size: Int
 
 
 def _cheapest_set(instance: Instance, nodes: int, best: Outcome) -> Outcome | None:
-    """Return the placement that empties the cheapest set of nodes whose applications fit into the others as they are.
+    """Return the placement that empties the cheapest possible set of nodes: their applications fit into the others as
+    they are.
 
     None when no set cheaper than `best` was found to fit.
     """
@@ -372,8 +373,8 @@ def exchange(instance: Instance, targets: Integers, tree: SwitchTree) -> Integer
     alike = np.column_stack([instance.sizes[moved], instance.moving[moved]])
     _, group = np.unique(alike, axis=0, return_inverse=True)
     group = group.reshape(-1)
-    for one in np.unique(group):
-        items = moved[group == one]
+    for number in np.unique(group):
+        items = moved[group == number]
         free = targets[items].tolist()
         left = items.tolist()
         # The level below the first is the node itself: one that could stay at home does.

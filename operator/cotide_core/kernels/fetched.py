@@ -19,7 +19,7 @@ VERSION: Final = 1
 WORST: Final = 2
 BASIS: Final = 3
 """Columns of the marks of an answer: the row, its version at the question, the number of the Workload that is most at
-risk, and the basis of the answer about it (see `qos.applicability`).
+risk, and the basis of the answer (see `qos.applicability`).
 """
 FETCHED_MARKS: Final = 4
 

@@ -20,7 +20,7 @@ KIND: Final = 3
 PROMISE: Final = 4
 HORIZON: Final = 5
 """Columns of the table of shapes: column of the job type, input bytes, millicores, one of the kinds below. Then the
-number of the Workload that gives an arriving pod its promise (-1 for none), and the horizon of forecast rates that
+number of the Workload that gives an arriving pod its promise (-1 for none). Last the horizon of forecast rates that
 judges it, counted from 1 (0 for the present rates).
 """
 SHAPE_COLUMNS: Final = 6
@@ -36,7 +36,7 @@ REFUSED: Final = 2
 WORST: Final = 3
 BASIS: Final = 4
 """Of an answer: the row's version and relief version at that time (0 for never), and the same relief version for a
-refusal (else 0). Then the number of the Workload that is most at risk, and the basis of the answer about it (see
+refusal (otherwise 0). Then the number of the Workload that is most at risk, and the basis of the answer about it (see
 `applicability`).
 """
 LEAST_SIZE: Final = 0
@@ -278,7 +278,9 @@ def not_covered(
 
 @compiled
 def least_risky(probabilities: Floats, threshold: float, step: float) -> int:
-    """Return the first index of the lowest accepted risk, in steps; with a step of 0 the first accepted; else -1."""
+    """Return the first index of the lowest accepted risk, in steps; with a step of 0 the first accepted; -1 if none is
+    accepted.
+    """
     best, lowest = -1, np.inf
     for index in range(probabilities.shape[0]):
         if probabilities[index] <= threshold:

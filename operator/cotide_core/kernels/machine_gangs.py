@@ -1,4 +1,4 @@
-"""Plans with gangs, whose pods start together or not at all: `machine_plan` with gangs.
+"""Plans with gangs, all pods of a gang starting together or not at all: `machine_plan` with gangs.
 
 Called by `planning` where a gang waits. The pods of a gang are one after another in the line and get one start. It is
 the earliest moment, now or when something becomes free, at which all of them fit at once. Machines are taken in the

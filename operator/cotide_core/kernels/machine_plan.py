@@ -42,7 +42,7 @@ class Demands(NamedTuple):
     length, kind : (G,) how long on an undisturbed machine, and which row of ``stretch`` applies.
     stretch : (T, N) factors on the length.
     fit, may, soft : (G,) row of the next two; (F, N) whether a machine may be used, and its soft objections.
-    slot, bound : (S, N) per group, row 0 for a group of one pod; (S, N) filled with ``now``, used up.
+    slot, bound : (G,) row of ``bound`` for a group, 0 for a group of one pod; (S, N) filled with ``now``, used up.
     """
 
     group: Integers

@@ -60,10 +60,10 @@ def spend_slack(
                 return starts
             if may[at] and is_enough(free[at], segment_on(times[at], sizes[at], now), need):
                 trials += 1
-                begun = _brought_forward(profiles, now, demands, pod, at, promise, plan)
-                if begun == NO_ROOM:
+                started = _brought_forward(profiles, now, demands, pod, at, promise, plan)
+                if started == NO_ROOM:
                     return NO_ROOM
-                starts += begun
+                starts += started
             at += 1
     return starts
 
@@ -101,7 +101,7 @@ def _brought_forward(
     hold(profiles, at, now, lasts, take[of], 1)
     gain = start[pod] - now
     begins = np.empty(moved, np.int64)
-    kept = _laid_anew(profiles, now, demands, at, others[:moved], begins, promise)
+    kept = _placed_again(profiles, now, demands, at, others[:moved], begins, promise)
     if kept == NO_ROOM:
         return NO_ROOM
     for index in range(kept):
@@ -110,19 +110,19 @@ def _brought_forward(
         times[held], free[held], sizes[held] = held_times, held_free, held_size
         times[at], free[at], sizes[at] = old_times, old_free, old_size
         return 0
-    begun = 1
+    started = 1
     machine[pod] = at
     start[pod] = now
     plan.opened[held] = True
     plan.opened[at] = True
     for index in range(moved):
         start[others[index]] = begins[index]
-        begun += begins[index] == now
-    return begun
+        started += begins[index] == now
+    return started
 
 
 @compiled
-def _laid_anew(
+def _placed_again(
     profiles: Profiles, now: int, demands: Demands, at: int, others: Integers, begins: Integers, promise: Integers
 ) -> int:
     """Reserve pods their earliest starts on a machine, in order; return how many start by their promise, or `NO_ROOM`.

@@ -17,8 +17,8 @@ from cotide_core.kernels.compiled import compiled
 HELD: Final = 0
 EXPECTED: Final = 1
 BOTH: Final = 2
-"""Values of what is subtracted from a node's slack: what batch and gratis pods hold, what they are expected to hold, or
-their sum.
+"""Values of the amount to subtract from a node's slack: what batch and gratis pods hold, what they are expected to
+hold, or their sum.
 """
 
 OPEN: Final = 0

@@ -3,10 +3,10 @@
 Called by the operator's resizer for each pod. Pure. A pod is bound with the largest need of its phases, so that its
 node has room for each of them. It gives back what its phase does not need::
 
-    needs no more than it asks for   -> ask for what it needs, at once (memory: see below)
+    needs no more than it asks for   -> ask for its needs, at once (memory: see below)
     needs more, and there is room    -> ask for it
     needs more, no room yet          -> ask for `HELD_MILLICORES` while it waits: waiting pods hold no cpu that
-                                        others wait for, so running pods come to their end and make room
+                                        others need, so running pods come to their end and make room
     has waited too long for room     -> ask for it anyway: the kubelet defers it, and the scheduler, which counts
                                         requests, starts nothing else in that room
 

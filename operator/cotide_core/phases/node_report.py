@@ -5,7 +5,7 @@ any node, and the next phases of the tasks that pause on this node. All tasks of
 represents its candidates. After a grant only rows of that job are weighed again.
 
 The paper bounds no wait; four rules are added to it. A grant leaves the node safe (`safe_state`). No task starts on a
-node whose tasks will need more, in the mean of the time they have left, than `Weights.overcommit` allows. Once a pause
+node if its tasks will need more, in the mean of the time they have left, than `Weights.overcommit` allows. Once a pause
 is longer than its bound, the node starts no new task and continues its pauses by age. A group that started nothing for
 longer than its bound has a node kept free for it. Invariants: a node never holds more than its capacity. A pause lasts
 at most its bound plus the remaining run time of the tasks on that node.
@@ -72,7 +72,7 @@ def open_group(work: Work, group: int, now: int) -> None:
 
 @compiled
 def end_phase(work: Work, nodes: Nodes, task: int, now: int) -> int:
-    """Advance a task whose phase has ended; return its new state: running, paused or done."""
+    """Advance a task after the end of its phase; return its new state: running, paused or done."""
     phase, node, group = work.phase[task], work.node[task], work.group[task]
     job = work.job[group]
     if work.last[phase]:
@@ -105,7 +105,7 @@ def end_phase(work: Work, nodes: Nodes, task: int, now: int) -> int:
 
 @compiled
 def grant_paused(work: Work, nodes: Nodes, task: int) -> None:
-    """Let a paused task go on."""
+    """Continue a paused task."""
     phase, node = work.phase[task], work.node[task]
     for resource in range(nodes.free.shape[1]):
         more = work.need[phase, resource] - holding(work, PAUSED, phase, resource)
@@ -308,7 +308,7 @@ def report(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room
         room.granted[count] = task
         count += 1
         if not overdue:
-            _weigh_anew(work, nodes, weights, room, rows, work.job[work.group[task]], now)
+            _weigh_again(work, nodes, weights, room, rows, work.job[work.group[task]], now)
     return count
 
 
@@ -322,10 +322,10 @@ def _best(room: Desk, rows: int) -> int:
 
 
 @compiled
-def _weigh_anew(work: Work, nodes: Nodes, weights: Weights, room: Desk, rows: int, job: int, now: int) -> None:
+def _weigh_again(work: Work, nodes: Nodes, weights: Weights, room: Desk, rows: int, job: int, now: int) -> None:
     """Weigh the candidates of a job again, since it holds more now."""
     for row in range(rows):
-        one = room.rows[row]
-        group = one if one >= 0 else work.group[-1 - one]
+        candidate = room.rows[row]
+        group = candidate if candidate >= 0 else work.group[-1 - candidate]
         if work.job[group] == job and room.worth[row] > _OUT:
-            room.worth[row] = _worth(work, nodes, weights, one, now)
+            room.worth[row] = _worth(work, nodes, weights, candidate, now)

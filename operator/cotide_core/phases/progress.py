@@ -7,7 +7,7 @@ goes through its phases in order, one at a time, and leaves a phase only once th
     it cannot, or nothing is measured             -> next, when the stated seconds are over
     neither                                       -> the phase lasts until the pod ends
 
-Some work shows by its readiness that it wants the next phase, but not which one: its probe compares the phase that it
+Some work shows by its readiness that it wants the next phase, but not which one. Its probe compares the phase that it
 wrote into a file with the granted one. It was ready since the grant and is no longer ready -> next.
 
 A wrong step costs speed and never the pod: requests follow phases, and limits stay.
@@ -25,9 +25,11 @@ READINGS_TO_MOVE: Final = 3
 SETTLED_SECONDS: Final = 60.0
 """Before a reading belongs to one phase alone. Chosen: a usual Prometheus rate is the mean of a minute."""
 APART_SHARE: Final = 0.25
-"""By which two needs must differ, of the larger, for usage to distinguish them. Chosen: above the noise of a minute."""
+"""Least difference of two needs, as a share of the larger, at which usage distinguishes them. Chosen: above the noise
+of a minute.
+"""
 CLOCKS_APART_SECONDS: Final = 5.0
-"""By which a node's clock may run ahead of ours. Chosen: well above what time servers leave."""
+"""Largest lead of a node's clock over ours. Chosen: well above what time servers leave."""
 UNSEEN_SECONDS: Final = 30.0
 """After which work that runs and was never seen ready in its phase counts as finished with it. Chosen: three probes at
 Kubernetes' own period of 10 s, each able to see it ready.
@@ -123,7 +125,7 @@ def advanced(progress: Progress, phases: Sequence[StatedPhase], now_seconds: flo
 
 
 def shown(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float, readiness: Readiness) -> Progress:
-    """Return the present position of a pod whose work shows by its readiness that it wants the next phase.
+    """Return the present position of a pod that shows by its readiness that its work wants the next phase.
 
     A pod that is not ready when its phase is granted has not seen the grant yet: it must become ready first. If that
     stayed unseen, two signs are proof enough. One is readiness that ended after the grant (the operator was away). The
@@ -145,7 +147,8 @@ def shown(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float,
 def looks_like_next(phase: StatedPhase, following: StatedPhase, usage: Usage) -> bool | None:
     """Return whether usage is on the next phase's side of the middle; None where their needs are too similar.
 
-    Cpu decides where it differs; else memory, where the next phase needs more of it: few programs give memory back.
+    Cpu decides where it differs. Otherwise memory decides, if the next phase needs more of it: few programs give memory
+    back.
     """
     if _apart(phase.millicores, following.millicores) and not math.isnan(usage.millicores):
         middle = (phase.millicores + following.millicores) / 2
@@ -165,5 +168,5 @@ def memory_from(phases: Sequence[StatedPhase], position: int) -> int:
     return max((phase.memory_bytes or largest for phase in phases[position:]), default=largest)
 
 
-def _apart(one: int, other: int) -> bool:
-    return abs(one - other) >= APART_SHARE * max(one, other, 1)
+def _apart(left: int, right: int) -> bool:
+    return abs(left - right) >= APART_SHARE * max(left, right, 1)

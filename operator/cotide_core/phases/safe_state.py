@@ -2,9 +2,9 @@
 
 Called by `node_report` before a phase is granted. Tasks that hold some resources and wait for more could otherwise wait
 for each other for ever. Safe means that some order of the tasks exists. In this order each task can have the most it
-will ever need from the free amounts and from what those before it gave back. What a pause gives back, as cpu, comes
-back from each task by itself: each task alone must find enough of it on the node. Invariant: a grant leaves a node
-safe; a phase that ends leaves it safe.
+will ever need: from the free amounts and the amounts that those before it gave back. What a pause gives back, as cpu,
+comes back from each task by itself: each task alone must find enough of it on the node. Invariant: a grant leaves a
+node safe; a phase that ends leaves it safe.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def stays_safe(work: Work, nodes: Nodes, node: int, task: int, first: int) -> bo
                 continue
             phase, state = first, RUNNING
             if index < count:
-                one = nodes.tasks[node, index]
-                phase = work.phase[one]
-                state = RUNNING if one == task else work.state[one]
+                other = nodes.tasks[node, index]
+                phase = work.phase[other]
+                state = RUNNING if other == task else work.state[other]
             fits = True
             for resource in range(resources):
                 most = work.rest[phase, resource]

@@ -60,9 +60,9 @@ class Work(NamedTuple):
     kept : 1 where a paused task keeps what it has; 0 for resources that only work takes.
     open : (G,) the open groups, in no order.
     counts : jobs that are not done, and open groups.
-    left : (J,) the work of each job that is not done, as a part of what all jobs were at first. The work of a task is
+    left : (J,) the remaining work of each job, as a part of the initial work of all jobs. The work of a task is
         the sum over its phases of time and need, of the resource that it takes most of.
-    cost : (G,) the work of one task of the group, as such a part.
+    cost : (G,) the work of one task of the group, as a part of the same.
     """
 
     held: Integers

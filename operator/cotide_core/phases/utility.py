@@ -7,13 +7,13 @@ measures are available, both in fair shares:
 
     `DISTANCE`    the distance from the fair share. A grant beyond the fair share loses fairness: where performance is
                   worth less than that, the utility is not positive and lines 14 and 15 of Algorithm 2 decline the grant
-    `LOGARITHM`   minus the logarithm of the share, whose sum over jobs is least where shares are proportionally fair.
-                  More is always better for the user: no grant is declined, so that no room that a task fits into stays
-                  empty, and a job that has the cluster for itself receives all of it
+    `LOGARITHM`   minus the logarithm of the share; its sum over jobs is least where shares are proportionally fair.
+                  More is always better for the user. No grant is declined, so all room that a task fits into is used,
+                  and a job that has the cluster for itself receives all of it
 
 Added to the paper, which leaves the utility of performance to the user (sec. IV): a job with little left is worth more,
 since it then gives back all it holds. It is weighed against fairness as logarithms: with the weight w a job is served
-like one whose share is its own times (its work left)^w.
+as if its share were multiplied by (its work left)^w.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class CapacityModel:
         return found
 
     def worth(self, price: float) -> tuple[Floats, Floats]:
-        """Return (K,) money for an hour of a needed container, and (K,) the quantiles up to which it pays."""
+        """Return (K,) money for an hour of a needed container, and (K,) the highest quantiles at which it pays."""
         cheapest = self.cheapest(price)
         levels = np.array(
             [self.service_level if wanted.service_level is None else wanted.service_level for wanted in self.classes]
@@ -193,7 +193,7 @@ class Park:
 
     @classmethod
     def of(cls, model: CapacityModel, powered: Floats) -> Park:
-        """Return a park in which all that is powered is up and nothing was started recently."""
+        """Return a park with all powered machines up and none started recently."""
         none = np.zeros((len(model.machines), model.horizon))
         counts = np.array([float(kind.count) for kind in model.machines])
         return cls(np.asarray(powered, dtype=np.float64), counts, none, none)

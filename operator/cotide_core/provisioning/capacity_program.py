@@ -9,8 +9,8 @@ Built once for a `CapacityModel`, filled at every step by `CapacityProgram.fill`
     x (W, E)     containers by type and class, eq. 7; pairs with psi = 0 have no column, which is eq. 8
     y (W, K, J + 1)  containers that serve a slice of the class's demand, between two quantiles or at the level
 
-Rows: z follows up and down (eq. 6). Containers fit in what is up (eq. 13; eq. 8 follows from it). Served demand has its
-containers (the inner sum of eq. 10). Recently started machines stay on. Departures from the paper, each stated where it
+Rows: z follows up and down (eq. 6). Containers fit on the machines up (eq. 13; eq. 8 follows from it). Served demand
+has its containers (the inner sum of eq. 10). Recently started machines stay on. Departures from the paper, each stated where it
 is made. Sigma of eq. 7 costs nothing in the paper, so x is free from step to step. The concave f of eq. 10 is the
 expected number of needed containers under the forecast's distribution times their value (`demand_slices`). A machine
 that boots draws power and holds nothing.

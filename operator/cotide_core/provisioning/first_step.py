@@ -2,10 +2,10 @@
 
 Called by the code that carries a plan out, in the experiment and in the operator, after `plan_capacity`. The experiment
 applies `raised` to rules without a plan as well. A plan counts containers of classes. It can't see that a task waits
-because the free parts are each too small, and at a low service level it provides for no more than is likely. So a
-waiting task that fits on no machine that is up or on its way gets a machine at once, whatever the plan wants. If no
-migration exists, only idle machines go: a busy machine that is to go takes no more tasks and idles until its last one
-ends. Invariants: no more machines are wanted than are available; no fewer than the plan wants.
+because the free parts are each too small, and at a low service level it provides only for likely demand. So a waiting
+task that fits on no machine that is up or on its way gets a machine at once, whatever the plan wants. Without migration
+of tasks only idle machines go: a busy machine that must go takes no more tasks and idles until its last one ends.
+Invariants: no more machines are wanted than are available; no fewer than the plan wants.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Standing:
     busy : (N,) whether each has a task, or had one recently.
     waiting : (n, R) needs of the tasks that wait.
     takes : (n, M) whether a machine of a type takes the task, were it large enough; None for all.
-    moves : whether tasks are moved off machines that are to go.
+    moves : whether tasks are moved off machines that must go.
     """
 
     available: Floats

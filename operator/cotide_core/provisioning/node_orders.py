@@ -6,8 +6,8 @@ The node that comes carries that id, so a repeated request is harmless::
 
     need -> ASKED --node with the id appears--------------------> fulfilled (leaves the book)
               |  asked again each step until it is answered        ^
-              |--actuator says it failed--> leaves the book        | a late boot
-              `--no node by the deadline, or not wanted--> CANCELLING --the actuator says it is gone--> leaves the book
+              |--actuator reports failure--> leaves the book       | a late boot
+              `--no node by the deadline, or not wanted--> CANCELLING --the actuator reports it gone--> leaves the book
 
 A replacement is ordered only when the actuator has confirmed that the first is gone: an order that is being cancelled
 still counts as a node to come. Machines go by draining: cordoned, never while an online service runs there, stopped
@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 from cotide_core.errors import InputError
 
 NO_KIND: Final = "no known type"
-"""Kind of a node whose own kind is no longer known."""
+"""Kind of a node after its own kind was forgotten."""
 _NO_OTHERS: Final[Mapping[str, bool]] = {}
 
 
@@ -127,9 +127,9 @@ class OrderBook:
     draining : names of nodes that we cordoned to stop them.
     opening : names of nodes that we cordoned and that are to take pods again: requested until it is done, since a
         process that ends before it would leave the cordon for ever.
-    lowering : by API path of the object whose replicas make machines, the requests without an answer.
-    stopping : draining nodes whose machine has the order to stop: it may be off at any moment, so they are not taken
-    back.
+    lowering : by API path of the object with the replicas that make machines, the requests without an answer.
+    stopping : draining nodes with a machine that has the order to stop: it may be off at any moment, so they are not
+    taken back.
     """
 
     name: str = "capacity"
@@ -182,10 +182,11 @@ class OrderBook:
 
         The book must be written down before anything is done. Without ``drains`` another component cordons and stops
         nodes, with better reasons: the book only orders, and cancels what has not come. ``arrived``: ids of orders
-        whose nodes exist but are not among ``nodes``, since they can't be counted on. ``closed``: of those whose nodes
-        are cordoned by others. These are waited for as long as a boot may take, since a booting node may be opened when
-        it is done. A node that has joined is neither late nor to be cancelled. ``others``: nodes of no known kind, and
-        whether each is cordoned. A node that was being emptied is opened, unless it has the order to stop.
+        with nodes that exist but are not among ``nodes``, since they can't be counted on. ``closed``: ids among them of
+        nodes that others have cordoned. These are waited for as long as a boot may take, since a booting node may be
+        opened when it is done. A node that has joined is neither late nor to be cancelled. ``others``: nodes of no
+        known kind, and whether each is cordoned. A node that was being emptied is opened, unless it has the order to
+        stop.
         """
         came = {node.order for node in nodes if node.order is not None} | arrived
         orders = [
@@ -253,7 +254,7 @@ class OrderBook:
         Raises
         ------
         InputError
-            When it is something else: an unreadable book must not be taken for an empty one.
+            When it is something else: an unreadable book must not count as an empty one.
         """
         try:
             orders = tuple(
@@ -272,7 +273,7 @@ class OrderBook:
 
 
 def _without_joined(orders: Iterable[NodeOrder], closed: Set[str]) -> list[NodeOrder]:
-    """Return the orders without those that are to be cancelled although their nodes have joined."""
+    """Return the orders without the cancelled ones that have joined nevertheless."""
     return [order for order in orders if order.stage is Stage.ASKED or order.id not in closed]
 
 

@@ -1,8 +1,8 @@
 """A plan of placement: servers by service, data centre and step, the split of requests, and the worth of one more.
 
 Made by `plan_placement` from a program and a solver; its first step only is carried out (Zhang and Boutaba 2014,
-Algorithm 1). Invariants: servers are whole. In the first step they fit next to what runs; if all that the split needs
-fits, they are never below it. Requests are split in shares that sum to 1 for every served network.
+Algorithm 1). Invariants: servers are whole. In the first step they fit next to the running ones; if all servers that
+the split needs fit, none of them is missing. Requests are split in shares that sum to 1 for every served network.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotide_core.provisioning.placement_rounding import fitted, moving, rounded_
 from cotide_core.provisioning.programs import Booleans, Floats, QuadraticProgram, QuadraticSolver, Solution, Status
 
 ATTEMPTS: Final = 6
-"""Attempts at whole servers that fit, each of which narrows the program; chosen: the rest is cut off then."""
+"""Attempts at whole servers that fit; each attempt narrows the program. Chosen: the rest is cut off then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,9 @@
 """The quadratic program of dynamic service placement over a horizon (Zhang and Boutaba 2014, eqs. 1-5).
 
 Built once for a `PlacementModel`, filled at every step; answered by a `QuadraticSolver`; read by `placement_plan`.
-Beyond the paper it has several services, which share the capacity of the data centres: scarce servers go to the service
-whose lost requests cost most. Columns, for W steps, S services, L data centres, V networks, E triples within the delay:
+Beyond the paper it has several services, which share the capacity of the data centres. Scarce servers go to the service
+with the most expensive lost requests. Columns, for W steps, S services, L data centres, V networks, E triples within
+the delay:
 
     x (W, E)        servers of a service in a data centre for a network
     n (W, S, L)     servers of a service in a data centre, the sum of its x

@@ -1,8 +1,9 @@
-"""Whole servers of several services in shared data centres; beyond Zhang and Boutaba 2014, who round up.
+"""Whole servers of several services in shared data centres; beyond Zhang and Boutaba 2014, where servers are rounded
+up.
 
 Called by `placement_plan` with the first step of a solved program. Rounded-up servers may not fit where several
 services share a data centre. A service that moves gives up its old servers only once the new ones have arrived.
-Invariant: the result fits next to what stays meanwhile, unless less than the running servers fits.
+Invariant: the result fits next to the servers that stay until then, unless it is below the running servers.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def fitted(exact: Floats, now: Floats, stays: Booleans, sizes: Floats, room: Flo
     """Return (S, L) whole servers: rounded up where all fits, elsewhere only as far as they fit.
 
     There, whole servers go first to the service with the highest worth of a server for its size. Then they go to the
-    service whose missing part of one is worth most. ``exact`` : (S, L) servers of the program. ``worth`` : (S, L) money
-    that a server saves. Others as `too_full`.
+    service with the most valuable missing part of one. ``exact`` : (S, L) servers of the program. ``worth`` : (S, L)
+    money that a server saves. Others as `too_full`.
     """
     counts = rounded_up(exact)
     whole = np.minimum(np.floor(exact + ROUNDING), counts)

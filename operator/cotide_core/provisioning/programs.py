@@ -62,7 +62,7 @@ class Shift:
 
     @classmethod
     def of(cls, columns: Sequence[NDArray[np.int64]], rows: Sequence[NDArray[np.int64]]) -> Shift:
-        """Return the shift of blocks whose first axis is the step; the last step represents itself."""
+        """Return the shift of blocks with the step as their first axis; the last step represents itself."""
         taken = []
         for blocks in (columns, rows):
             indices = np.arange(sum(block.size for block in blocks))

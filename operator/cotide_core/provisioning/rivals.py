@@ -1,4 +1,4 @@
-"""Simple baselines of capacity plans: each rule decides machines by type from what it sees.
+"""Simple baselines of capacity plans: each rule chooses machines by type from the visible state.
 
 Called by the capacity experiment, in the same run as `capacity_plan`. All work on machines in one fixed order, the most
 energy-efficient first, and know no classes: that is what Zhang and Boutaba 2014, sec. III, call
@@ -34,7 +34,7 @@ class Fleet(NamedTuple):
 
 
 def oblivious(fleet: Fleet, demand: Floats) -> Floats:
-    """Return (M,) machines whose capacities together hold ``demand`` (R,), the most efficient types first.
+    """Return (M,) machines that together hold ``demand`` (R,), the most efficient types first.
 
     The paper's baseline greedily switches machines by energy efficiency; a machine counts by its capacity, whether or
     not any task fits its free part.

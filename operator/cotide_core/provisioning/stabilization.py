@@ -30,7 +30,7 @@ class Stabilization:
 
     @classmethod
     def beginning(cls, seconds: float, now: float, there: Floats) -> Stabilization:
-        """Return a window in which the present (M,) machines count as wanted ``now``."""
+        """Return a window that counts the present (M,) machines as wanted ``now``, for lack of a record."""
         return cls(seconds, ((now, there),))
 
     def after(self, now: float, wanted: Floats, on: Floats) -> tuple[Stabilization, Floats]:

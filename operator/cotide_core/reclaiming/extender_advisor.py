@@ -59,7 +59,7 @@ class _Refusal(NamedTuple):
     message: str
     reason: WaitReason
     service: str = ""
-    """The Workload whose limit would break, when that is the reason."""
+    """The Workload with the limit that would break, when that is the reason."""
 
 
 _UNKNOWN: Final = _Refusal(UNKNOWN_NODE, WaitReason.NO_MATCHING_NODE)
@@ -233,8 +233,8 @@ class ExtenderAdvisor:
 
         Notes
         -----
-        A batch or gratis pod makes no online pod leave, and a pod whose owner refuses disruption stays. A node whose
-        latency limit would break with the pod is freed only for an online pod. A smaller mix is no riskier, so a pod
+        A batch or gratis pod makes no online pod leave, and a pod stays if its owner refuses disruption. If a latency
+        limit would break with the pod, its node is freed only for an online pod. A smaller mix is no riskier, so a pod
         that passes now passes then.
         """
         snapshot, entry = self._prepare(pod, now)

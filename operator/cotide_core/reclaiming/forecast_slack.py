@@ -24,7 +24,7 @@ from cotide_core.state.shapes import Shape
 ENOUGH_ROOM: Final = -1e-6
 """Forecasts are floats: a shortage of a millionth of a millicore does not count."""
 LENGTHS_REMEMBERED: Final = 64
-"""Run times whose slack is kept up to date (chosen: with two a doubling, from a second to a hundred years)."""
+"""Run times with up-to-date slack (chosen: with two a doubling, from a second to a hundred years)."""
 _TAKEN: Final = {"held": HELD, "highest": EXPECTED, "both": BOTH}
 
 

@@ -1,4 +1,4 @@
-"""Takes batch work off a node whose service is measured over its limit, where the model predicts that this helps.
+"""Takes batch work off a node with a service measured over its limit, where the model predicts that this helps.
 
 Owned by the capacity of a policy that relieves latencies; receives each measured p95, asked in every cycle. The guard
 judges a placement by today's rate. When the rate rises later, or the forecast was wrong, only a measurement shows it::
@@ -10,8 +10,8 @@ that never falls in the pods, a limit that breaks without them also breaks with 
 breaks would stay. They would last until the longest of those pods has ended, R seconds by its predicted run time. So a
 round avoids ``R (1 - q / p)`` seconds over the limit and throws away the work of its pods. The round happens where that
 is worth more (`BATCH_SECONDS_PER_VIOLATION_SECOND`), with the pods that gain most. It takes some gratis pods where
-these gain anything, else batch pods too, and always the least work lost first. Two things stay as they are: a node
-whose service breaks by itself, and a job that is about to end.
+these gain anything, otherwise batch pods too, and always the least work lost first. Two things stay as they are: a node
+with a service that breaks by itself, and a job that is about to end.
 
 `ArrivalRelief` acts before any measurement: on a node that got an online pod although a limit is predicted to break
 there.
@@ -44,8 +44,8 @@ from cotide_core.state.cluster_state import ClusterState, PodRecord
 Remaining = Callable[[PodRecord], float]
 """Returns the seconds that a pod is still expected to run."""
 Gain = Callable[["Option", float, float, float], float]
-"""Returns the worth in core seconds of an option: of the seconds that its last pod would still run, of the share of the
-breaks that stays without its pods, and of the work that is lost with them.
+"""Returns the worth in core seconds of an option. Its arguments are the seconds that its last pod would still run, the
+share of the breaks that stays without its pods, and the lost work.
 """
 BATCH_SECONDS_PER_VIOLATION_SECOND: Final = 2.0
 """Core seconds of batch work that a second over the limit is worth (chosen by an experiment: docs/policies.md)."""
@@ -95,7 +95,7 @@ class LatencyRelief:
         """By pod of a service."""
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
-        """Take in a measurement."""
+        """Apply a measurement."""
         measured = measured_latency(event, state)
         if measured is None or measured[0] <= measured[1]:
             self._broken.pop(event.pod, None)
@@ -251,7 +251,7 @@ def _risks_without(
 
 
 def _least_enough(risks: Sequence[float], accepted: float) -> int:
-    """Return how many pods leave: until the risk is accepted, else until it is about as low as it gets."""
+    """Return how many pods leave: until the risk is accepted, otherwise until it is about as low as possible."""
     enough = accepted
     if risks[-1] > accepted:
         enough = math.nextafter(risks[-1] + RISK_STEP, -math.inf)

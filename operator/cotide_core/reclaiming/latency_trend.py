@@ -1,4 +1,4 @@
-"""Takes batch work off a node whose service still holds its limit and whose measured p95 is on its way above it.
+"""Takes batch work off a node with a service that holds its limit, but with a measured p95 rising towards it.
 
 Owned by the capacity of a policy that relieves latencies, where `relieves_trend` is set; given each measured p95, asked
 in every cycle. The log of the p95 over its limit is extrapolated, by a straight line through the latest samples of one
@@ -12,7 +12,7 @@ P) L``. The module evicts where the first is worth more (`latency_relief.BATCH_S
 only pods that `latency_relief` would evict after the break, too: gratis pods where these gain anything, the least work
 lost first.
 
-Invariants: as of `latency_relief`. A service with fewer than `LEAST_SAMPLES` samples, or whose line does not rise,
+Invariants: as of `latency_relief`. A service with fewer than `LEAST_SAMPLES` samples, or with a falling or level line,
 stays as it is. A sample is judged once.
 """
 
@@ -77,7 +77,7 @@ class TrendRelief:
         """By node: before that it gets no other round."""
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
-        """Take in a measurement."""
+        """Apply a measurement."""
         record, measured = state.record(event.pod), measured_latency(event, state)
         if measured is None or record is None or record.row < 0 or not 0.0 < measured[0] <= measured[1]:
             self._forget(event.pod)

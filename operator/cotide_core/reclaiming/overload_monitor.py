@@ -1,10 +1,10 @@
-"""The overload monitor: takes batch work off a node whose online pods need the room (Jiang et al., section V).
+"""The overload monitor: takes batch work off a node when its online pods need the room (Jiang et al., section V).
 
 Called by the capacity of a policy that has one, in every cycle, after the events and before any placement. A node's
 load is the measured usage of its online pods plus what batch and gratis pods hold, as in Jiang et al., section I. A
-node without a fresh measurement is never judged. Besides this load, an agent of the node may report how long services
-wait for a cpu (`NodeContended`). Above ``overload_contended_share`` the node is over, too, and below half of it calm.
-The amount that lacks is then unknown, so one pod leaves after the other. The states of a node::
+node without a fresh measurement is never judged. In addition, an agent of the node may report how long services wait
+for a cpu (`NodeContended`). Above ``overload_contended_share`` the node is over, too, and below half of it calm. The
+amount that lacks is then unknown, so one pod leaves after the other. The states of a node::
 
     calm --over a share for the observation time--> overloaded --below the relieved share--> calm
                                                        |  round of evictions, pause, round, ...
@@ -44,7 +44,7 @@ class _Node:
 
 
 class _Measured(NamedTuple):
-    """(2,) load and allocatable amounts of a node, and the share of its time in which a service waits for a cpu."""
+    """(2,) load and allocatable amounts of a node, and the share of its time that a service waits for a cpu."""
 
     load: Floats
     physical: Floats
@@ -60,7 +60,7 @@ class Alarms:
     """The nodes in trouble, by kind of trouble."""
 
     over: tuple[str, ...] = ()
-    """Nodes whose load is above the share, by a fresh measurement."""
+    """Nodes with a load above the share, by a fresh measurement."""
     cordoned: tuple[tuple[str, float], ...] = ()
     """(node, until when)."""
 
@@ -166,7 +166,7 @@ class OverloadMonitor:
         return True
 
     def end_cordons(self, now: float) -> list[str]:
-        """Open the nodes whose cordon has expired; returns their names."""
+        """Open the nodes after the end of their cordon; returns their names."""
         ended = [name for name, node in self._nodes.items() if -np.inf < node.cordoned_until <= now]
         for name in ended:
             self._nodes[name].cordoned_until = -np.inf
@@ -278,7 +278,7 @@ class OverloadMonitor:
             helpful = [candidate for candidate in candidates if (candidate.frees[lacking > 0] > 0).any()]
             found = self._choose(helpful, lacking)
             if found is None:
-                found = sorted(helpful, key=lambda one: one.cost)
+                found = sorted(helpful, key=lambda candidate: candidate.cost)
             chosen.extend(found)
             lacking = lacking - np.sum([candidate.frees for candidate in found], axis=0) if found else lacking
         return chosen[: self._config.overload_evictions]

@@ -77,7 +77,7 @@ class RequestedCapacity(RoomMaking):
         return self._latencies is not None
 
     def sampled(self, event: ServiceSampled, now: float) -> None:
-        """Take in a measured latency, after the state did."""
+        """Apply a measured latency, after the state did."""
         if self._latencies is not None:
             self._latencies.sampled(event, self._state, now)
         if self._rising is not None:
@@ -231,8 +231,8 @@ class RequestedCapacity(RoomMaking):
     def _lost(self, record: PodRecord) -> float:
         """Return the core seconds of work that an eviction of a pod throws away.
 
-        No longer than its predicted run time (p50): beyond it, a job's past says nothing about its worth. A gang loses
-        the work of all its members.
+        At most its predicted run time (p50): beyond it, a job's past is no evidence of its worth. A gang loses the work
+        of all its members.
         """
         gang = record.pod.gang
         if gang is None:

@@ -73,11 +73,11 @@ class Reservations:
                 self._settled.pop(name, None)
 
     def moved(self) -> tuple[list[Nomination], set[str]]:
-        """Settle the nodes that changed since the last call; returns the claims whose pods should look at them, and
-        these nodes.
+        """Settle the nodes that changed since the last call; returns the claims that need another look, and these
+        nodes.
 
-        The claims belong to three groups: pods that fit now, pods whose victims are all gone or will not suffice, and
-        pods of a node whose own fields changed.
+        The claims belong to three groups: pods that fit now, pods with victims that are all gone or will not suffice,
+        and pods of a node with changed fields of its own.
         """
         columns, awaited, changed = self._state.columns, list[Nomination](), set[str]()
         for name in self._nominations.nodes():

@@ -1,4 +1,4 @@
-"""Takes batch work off a node whose service still holds its limit and is forecast to break it soon.
+"""Takes batch work off a node with a service that still holds its limit and is forecast to break it soon.
 
 Owned by the capacity of a policy that relieves latencies, where `relieves_rising` is set; receives each measured p95,
 asked in every cycle. The forecasts are request rates (`RatesForecasted`). Rises are looked at over the shortest
@@ -71,7 +71,7 @@ class RisingRelief:
         """Version of each pod's row at the last question about it: an unchanged node is asked about once."""
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
-        """Take in a measurement."""
+        """Apply a measurement."""
         measured = measured_latency(event, state)
         if measured is None or measured[0] > measured[1]:
             self._holds.pop(event.pod, None)
@@ -158,7 +158,7 @@ def _rounds(
     services = list(dict.fromkeys(option.service for option in options))
     departures = [Departure(key, (), horizon) for key in services for horizon in (0, NEAREST_HORIZON)]
     departures += [
-        Departure(one.service, tuple(each.record for each in one.victims), NEAREST_HORIZON) for one in options
+        Departure(option.service, tuple(each.record for each in option.victims), NEAREST_HORIZON) for option in options
     ]
     answers: list[float] = forecaster.answer(mixes_without(state, departures)).probability.tolist()
     present = {key: answers[2 * index : 2 * index + 2] for index, key in enumerate(services)}

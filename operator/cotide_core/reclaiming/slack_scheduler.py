@@ -1,8 +1,8 @@
 """Algorithm 1 of Jiang et al. for one engine: places batch and gratis pods in predicted slack, and makes room.
 
-Called by `cycle.Scheduler` for policies whose capacity is forecast slack. Let C be the usable capacity of a node and P
-the predicted peak of its online pods. B and G are what batch and gratis pods hold, and L >= B + G is the predicted load
-of both together::
+Called by `cycle.Scheduler` for policies with forecast slack as their capacity. Let C be the usable capacity of a node
+and P the predicted peak of its online pods. B and G are what batch and gratis pods hold, and L >= B + G is the
+predicted load of both together::
 
     batch pods find   C - P - (B + G)
     gratis pods find  C - P - L; C - P - (B + G) - L with the configuration ``both``, C - P - (B + G) with ``held``
@@ -132,7 +132,7 @@ class SlackScheduler(RequestedCapacity):
 
     def _claims(self, entry: QueuedPod, codes: Codes) -> Claims:
         """Return the part of the nodes that a pod may not take, whatever the forecasts are. No node is denied where the
-        pod does not fit; most nominated nodes are such.
+        pod does not fit, which is so for most nominated nodes.
         """
         size = self._state.columns.size
         if len(self._nobody) != size:

@@ -63,8 +63,8 @@ def may_go(record: PodRecord, workload_class: WorkloadClass, now: float, *, desp
 def fewest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate] | None:
     """Return few pods that together free what is lacking, the least work lost among equals; None if all together don't.
 
-    One pod where one suffices, the cheapest such; else the pod that fills most of the gap first. At the end pods that
-    are not needed drop out again. (The smallest set is a knapsack cover; this is the usual greedy.)
+    One pod where one suffices, the cheapest one. Otherwise the pod that fills most of the gap first. At the end pods
+    that are not needed drop out again. (The smallest set is a knapsack cover; this is the usual greedy.)
     """
     return _willing_first(candidates, lacking, _fewest)
 
@@ -73,7 +73,7 @@ def cheapest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate
     """Return pods in order of their cost until they free what is lacking; None if all together don't."""
 
     def chosen(among: Sequence[Candidate], gap: Floats) -> list[Candidate] | None:
-        return _until_enough(sorted(among, key=lambda one: one.cost), gap)
+        return _until_enough(sorted(among, key=lambda candidate: candidate.cost), gap)
 
     return _willing_first(candidates, lacking, chosen)
 
@@ -108,7 +108,7 @@ def _fewest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate]
         return []
     alone = [candidate for candidate in candidates if (candidate.frees >= lacking).all()]
     if alone:
-        return [min(alone, key=lambda one: one.cost)]
+        return [min(alone, key=lambda candidate: candidate.cost)]
     left = sorted(candidates, key=lambda candidate: candidate.cost)
     gap, taken = lacking, list[Candidate]()
     while (gap > 0).any():
@@ -134,8 +134,8 @@ def _until_enough(ordered: Sequence[Candidate], lacking: Floats) -> list[Candida
 
 def _without_needless(taken: list[Candidate], lacking: Floats) -> list[Candidate]:
     freed = np.sum([candidate.frees for candidate in taken], axis=0) if taken else np.zeros(len(lacking))
-    for one in sorted(taken, key=lambda one: one.cost, reverse=True):
-        if (freed - one.frees >= lacking).all():
-            taken.remove(one)
-            freed = freed - one.frees
+    for candidate in sorted(taken, key=lambda candidate: candidate.cost, reverse=True):
+        if (freed - candidate.frees >= lacking).all():
+            taken.remove(candidate)
+            freed = freed - candidate.frees
     return taken

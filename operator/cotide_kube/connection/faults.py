@@ -1,4 +1,4 @@
-"""Why a server could not be reached, in a few plain words with what to check; the same for every library.
+"""Why a server could not be reached, in a few plain words and with advice; the same for every library.
 
 Called by `transport` and by the clients of Prometheus (aiohttp), and by `official` (urllib3). Both libraries wrap the
 error of the system or of TLS in errors of their own. Their words are for programmers: classes, object reprs, a count of
@@ -89,9 +89,9 @@ def _inside(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and those inside it, outermost first."""
     found, seen = [error], {id(error)}
     while found and len(seen) <= _DEPTH:
-        one = found.pop(0)
-        yield one
-        for inner in (*(getattr(one, name, None) for name in _WRAPPING), *one.args):
+        outer = found.pop(0)
+        yield outer
+        for inner in (*(getattr(outer, name, None) for name in _WRAPPING), *outer.args):
             if isinstance(inner, BaseException) and id(inner) not in seen:
                 seen.add(id(inner))
                 found.append(inner)

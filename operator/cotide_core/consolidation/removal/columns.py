@@ -79,14 +79,13 @@ class RemovalColumns:
     Attributes
     ----------
     names : (N,) of the nodes, empty for a dead row. keys : (P,) of the pods.
-    capacity, free : (S, K) what a pod of a shape holds, and what must be free for it (S, K) what a pod of a shape
-    holds, and what must be free for it
-        (0: not looked at).
+    capacity, free : (N, K) amounts. takes, wants : (S, K) what a pod of a shape holds, and what must be free for it
+        (0: not checked).
     allowed : (S, N) whether the node itself takes the shape.
     shape_of, row_of : (P,) of each pod. stays : (P,) its `Stay`. weight : (P,) bytes of memory that it holds.
     services : (N, W) online pods of each Workload with a promise; exclusive : (W,); service_of : (S,), -1 for none.
     p50, p90 : (P,) seconds until it ends by itself.
-    gang_of : (P,) the gang that counts a pod among its spare pods, -1 for none. gang_spare : (G,) its pods beyond what
+    gang_of : (P,) the gang that counts a pod among its spare pods, -1 for none. gang_spare : (G,) its pods beyond
         its minimum, below 0 where some are missing.
     whole_of : (P,) the gang that leaves the pod's node as a whole with it, -1 for none.
     shapes : the engine's, by number. resources : names of the first columns.

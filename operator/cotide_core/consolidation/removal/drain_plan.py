@@ -1,4 +1,4 @@
-"""The live plan: which nodes can be freed, and by which moves, within all rules and budgets.
+"""The live plan: finds nodes that can be freed and the moves for it, within all rules and budgets.
 
 Called by `cotide consolidate`. Nodes are tried cheapest first (fewest pods, then fewest bytes), each as a whole: a node
 is free only when every pod of it finds another. Nodes that took a moved pod are not freed, so no pod moves twice. Moves
@@ -30,7 +30,7 @@ SET_ASIDE: Final = (1.0, 1.05, 1.1, 1.2)
 best).
 """
 MAX_SET_ASIDE: Final = 2000
-"""Largest cluster in which there are further tries (chosen: all take less than the first takes with 10,000)."""
+"""Largest cluster with further tries (chosen: all take less than the first takes with 10,000)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,18 @@ class DrainPlan:
 
 
 def drain_plan(
-    columns: RemovalColumns, rules: MoveRules, excluded: Booleans | None = None, begun: Booleans | None = None
+    columns: RemovalColumns, rules: MoveRules, excluded: Booleans | None = None, draining: Booleans | None = None
 ) -> DrainPlan:
     """Return the plan of further nodes.
 
     Parameters
     ----------
-    excluded : (N,) nodes that are not to be freed (they may take pods).
-    begun : (N,) nodes that are being drained. Their pods get room before all others; where one of them finds none, no
+    excluded : (N,) nodes that must not be freed (they may take pods).
+    draining : (N,) nodes that are being drained. Their pods get room before all others; if one of them finds none, no
         node with pods is freed.
     """
     board = board_of(columns, rules.reserve_share)
-    begun = np.zeros(columns.nodes, np.bool_) if begun is None else begun & ~board.closed
+    draining = np.zeros(columns.nodes, np.bool_) if draining is None else draining & ~board.closed
     alive = ~board.closed
     present = columns.stays != Stay.GOES
     loads = np.bincount(columns.row_of[present], minlength=columns.nodes)
@@ -108,14 +108,14 @@ def drain_plan(
     blocked = np.zeros(columns.nodes, np.bool_)
     blocked[columns.row_of[present & (columns.stays != Stay.NONE)]] = True
     used = alive & (loads > 0)
-    excluded = begun if excluded is None else excluded | begun
+    excluded = draining if excluded is None else excluded | draining
     emptying = _emptying(columns, rules, used & ~excluded)
     on_their_own = np.isin(np.arange(columns.nodes), [row for row, _ in emptying])
     # Nodes that are or will be empty take nothing.
     board.closed[alive & ((loads == 0) | on_their_own) & ~excluded] = True
     targets = np.full(len(columns.keys), -2, np.int64)
     # A pod that a budget holds now, since another of its service is on its way, goes anyway when that is ready.
-    stuck = replace_pods(board, np.flatnonzero(begun), targets, False) > 0
+    stuck = replace_pods(board, np.flatnonzero(draining), targets, False) > 0
     received = np.zeros(columns.nodes, np.bool_)
     received[targets[targets >= 0]] = True
     tried = np.flatnonzero(used & ~blocked & ~excluded & ~on_their_own & ~received)
@@ -128,7 +128,7 @@ def drain_plan(
         tuple(one for _, one in emptying),
         tuple(_kept(columns, np.flatnonzero(blocked & used & ~on_their_own))),
         int(np.count_nonzero(used)),
-        int(np.count_nonzero(used if stuck else used & ~begun)) - best.nodes,
+        int(np.count_nonzero(used if stuck else used & ~draining)) - best.nodes,
         _fewest(columns, present),
     )
 
@@ -197,11 +197,13 @@ def take_spare(board: Board, spare: GangSpare, row: int) -> bool:
 
 @compiled
 def free_one(board: Board, spare: GangSpare, row: int, targets: Integers) -> int:
-    """Free a node if all its pods find another: 0 then; else the number of a pod that finds none and 1, -1 of gangs."""
+    """Free a node if all its pods find another: returns 0 then, otherwise the number of a pod that finds none plus 1,
+    -1 for gangs.
+    """
     if not take_spare(board, spare, row):
         return -1
-    one = np.full(1, row, np.int64)
-    without = replace_pods(board, one, targets, True)
+    alone = np.full(1, row, np.int64)
+    without = replace_pods(board, alone, targets, True)
     if without:
         give_spare(board, spare, row, 1)
     return without

@@ -113,7 +113,7 @@ def whole_gangs(
 
 
 def whole_or_none(gang_of: Integers, gang_spare: Integers, question: Integers, targets: Integers) -> Integers:
-    """Take back the targets of pods whose gang would still lack some; returns those pods.
+    """Take back the targets of pods if their gang would still lack some; returns those pods.
 
     The room that they would have taken is not given to others: an answer errs towards waiting.
 

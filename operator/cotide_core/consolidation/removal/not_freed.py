@@ -48,12 +48,12 @@ def not_freed(
     """
     present = columns.stays != Stay.GOES
     loads = np.bincount(columns.row_of[present], minlength=columns.nodes)
-    said = (
+    explained = (
         {freed.node for freed in plan.freed}
         | {emptying.node for emptying in plan.emptying}
         | {left.node for left in plan.kept}
     )
-    rows = [int(row) for row in np.flatnonzero(loads) if columns.names[row] and columns.names[row] not in said]
+    rows = [int(row) for row in np.flatnonzero(loads) if columns.names[row] and columns.names[row] not in explained]
     board, received = _after(columns, rules, plan)
     rows.sort(key=lambda row: (bool(excluded[row]) or columns.names[row] in received, loads[row], row))
     spare, moved = _gang_spare(columns, plan), plan.moves
@@ -101,7 +101,7 @@ def _asked(columns: RemovalColumns, rules: MoveRules, board: Board, row: int) ->
 
 
 def _bound(columns: RemovalColumns, rules: MoveRules, row: int, spare: dict[int, int], moved: int) -> tuple[str, str]:
-    """Return the bound that keeps a node whose pods would all find another."""
+    """Return the bound that keeps a node although all its pods would find another."""
     wanted: dict[int, int] = {}
     for pod in np.flatnonzero((columns.row_of == row) & (columns.stays == Stay.NONE) & (columns.gang_of >= 0)):
         gang = int(columns.gang_of[pod])

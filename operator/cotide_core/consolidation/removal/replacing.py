@@ -187,14 +187,14 @@ def each_alone(board: Board, rows: Integers, targets: Integers, missing: Integer
     """For each node alone: the result of removing it. Writes the pods' targets and, for each node, those without a
     node.
     """
-    one = np.zeros(1, np.int64)
+    alone = np.zeros(1, np.int64)
     kept = np.empty_like(targets)
     for at in range(rows.shape[0]):
-        one[0] = rows[at]
-        missing[at] = replace_pods(board, one, targets, False)
+        alone[0] = rows[at]
+        missing[at] = replace_pods(board, alone, targets, False)
         for index in range(board.first[rows[at]], board.first[rows[at] + 1]):
             kept[board.pods[index]] = targets[board.pods[index]]
-        take_back(board, one, targets)
+        take_back(board, alone, targets)
     for row in rows:
         for index in range(board.first[row], board.first[row + 1]):
             targets[board.pods[index]] = kept[board.pods[index]]

@@ -81,7 +81,7 @@ class ScenarioAnswer:
     ----------
     moves : pods of nodes that go, and where to. placed : waiting and new pods that would run, by their node.
     waits : pods without a node; reasons `QosAtRisk` are latency limits that a placement would break.
-    at_risk : online pods of moves and placed whose node is predicted to break a latency limit.
+    at_risk : online pods of moves and placed on a node that is predicted to break a latency limit.
     evicted : pods that the policy would evict to make room, and those of gangs that would be released.
     removed : pods that a workload scaled down gives up.
     """
@@ -125,7 +125,7 @@ def play_scenario(
     catalogue: ModelCatalogue,
     facts: Mapping[str, PodFacts] | None = None,
 ) -> ScenarioAnswer:
-    """Let the engine decide about the cluster as it would be.
+    """Run the engine's decisions on the changed cluster.
 
     Raises
     ------
@@ -182,18 +182,20 @@ def _decided(
     for _ in range(MOST_CYCLES):
         made = engine.handle(events, now)
         decided = 0
-        for one in made:
-            if isinstance(one, Bind) and one.key in waiting:
-                source = waiting[one.key][0]
-                (moves if source else placed).append(Move(one.key, source, one.node))
-                bound.add(one.key)
-                if one.at_risk:
-                    at_risk.append(Left(one.key, one.node, one.reason))
+        for instruction in made:
+            if isinstance(instruction, Bind) and instruction.key in waiting:
+                source = waiting[instruction.key][0]
+                (moves if source else placed).append(Move(instruction.key, source, instruction.node))
+                bound.add(instruction.key)
+                if instruction.at_risk:
+                    at_risk.append(Left(instruction.key, instruction.node, instruction.reason))
                 decided += 1
-            elif isinstance(one, Wait) and one.key in waiting:
-                waits[one.key] = Waiting(one.key, one.message, str(one.reason), waiting[one.key][1])
-            elif isinstance(one, Evict):
-                evicted.append(Left(one.key, one.node, one.reason))
+            elif isinstance(instruction, Wait) and instruction.key in waiting:
+                waits[instruction.key] = Waiting(
+                    instruction.key, instruction.message, str(instruction.reason), waiting[instruction.key][1]
+                )
+            elif isinstance(instruction, Evict):
+                evicted.append(Left(instruction.key, instruction.node, instruction.reason))
         events = [Tick()]
         if not decided:
             break
@@ -201,7 +203,7 @@ def _decided(
         if key not in bound and key not in waits:
             waits[key] = Waiting(key, "the policy did not come to it, or holds it back", "WaitingForTurn", already)
     left = tuple(wait for key, wait in waits.items() if key not in bound)
-    evicted += _released(engine, {one.pod for one in evicted})
+    evicted += _released(engine, {eviction.pod for eviction in evicted})
     return ScenarioAnswer(tuple(moves), tuple(placed), left, tuple(evicted), tuple(sorted(removed)), tuple(at_risk))
 
 

@@ -62,8 +62,8 @@ class PodFacts:
     ----------
     controlled : whether a controller would make it again.
     goes_with_node : a DaemonSet's or a mirror pod: it ends with its node and is no load to move.
-    keeps_node : such a pod whose owner protects its node from any disruption by a program, by Karpenter's annotation.
-    local_storage : emptyDir or hostPath volumes whose content would be lost.
+    keeps_node : such a pod with a protected node: its owner forbids programs to disturb it, by Karpenter's annotation.
+    local_storage : emptyDir or hostPath volumes that would lose their content.
     budgets : names of the disruption budgets that its eviction draws on.
     remaining_p50, remaining_p90 : seconds until it ends by itself; infinite for services.
     """

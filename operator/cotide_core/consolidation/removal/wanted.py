@@ -101,7 +101,7 @@ class _EmptyNodes:
         self._snapshot: Snapshot
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Apply the changes; nothing is remembered of shapes, whose table is another one at each look."""
+        """Apply the changes; results about shapes are dropped, since their table changes at each look."""
         self._snapshot = snapshot
         self._able.clear()
         self._takes.clear()

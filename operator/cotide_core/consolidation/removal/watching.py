@@ -1,4 +1,4 @@
-"""Continuous consolidation: what to do now, given a plan and the nodes' marks of what was done.
+"""Continuous consolidation: what to do now, given a plan and the marks on the nodes.
 
 Called by the operator's `consolidation.controller` at each look. Each action on a node is written on it and read back
 from there. So after a kill the next process knows everything that binds it::
@@ -10,10 +10,10 @@ from there. So after a kill the next process knows everything that binds it::
     (open) --its pods all end soon--> emptying --empty--> freed;  --not empty in time--> (open)
     freed --capacity has it switched off--> stopping --its machine is off--> gone
 
-Three rules keep a varying load from moving pods to and fro: nodes are freed only when each look of `stable_seconds`
-could have freed them; for `cooldown_seconds` after a node was given back because pods waited, nothing is drained, and
-the same holds for each node given back; at most `moves_per_hour` pods are moved, whatever was planned. Pure; times are
-seconds of one clock.
+Three rules keep a varying load from moving pods to and fro. Nodes are freed only when each look of `stable_seconds`
+could have freed them. For `cooldown_seconds` after a node was given back because pods waited, nothing is drained; the
+same pause holds for each node given back. At most `moves_per_hour` pods are moved, whatever was planned. Pure; times
+are seconds of one clock.
 """
 
 from __future__ import annotations
@@ -216,16 +216,18 @@ class Watch:
         ours.sort(key=lambda name: (-view.standings[name].since, name))
         return [GivenBack(name, "it stays open as a spare") for name in ours[: max(lacking, 0)]]
 
-    def _over(self, name: str, one: Standing, view: ClusterView) -> str:
+    def _over(self, name: str, standing: Standing, view: ClusterView) -> str:
         """Return why a node of ours is given back although no pod waits for it; empty to keep it."""
-        age = view.now - one.since
-        if one.mark is Mark.DRAINING and name not in view.draining:
+        age = view.now - standing.since
+        if standing.mark is Mark.DRAINING and name not in view.draining:
             return "an operator that was killed left it draining"
-        if _is_late(one, view):
-            return f"its p90 forecast to be empty was {one.p90_seconds:.0f} s, and it is not empty after {age:.0f} s"
-        if one.mark is Mark.FREED and one.pods:
+        if _is_late(standing, view):
+            return (
+                f"its p90 forecast to be empty was {standing.p90_seconds:.0f} s, and it is not empty after {age:.0f} s"
+            )
+        if standing.mark is Mark.FREED and standing.pods:
             return "pods came to it although it is cordoned"
-        if one.mark is Mark.FREED and age > self._rules.keep_freed_seconds:
+        if standing.mark is Mark.FREED and age > self._rules.keep_freed_seconds:
             return f"it was not taken in {age:.0f} s"
         return ""
 
@@ -249,7 +251,7 @@ class Watch:
             if not moves and spare:
                 spare -= 1
                 continue
-            # A planned gang may go alone, whatever its size: the maker of the plan has bounded that.
+            # A planned gang may go alone, whatever its size: the plan has bounded that.
             wide = freed.at_once > lanes and not (freed.together and lanes == rules.moves_at_once)
             if freed.node not in ripe or moves > left or wide:
                 continue
@@ -259,7 +261,11 @@ class Watch:
         return tuple(drain), tuple(emptying for emptying in plan.emptying if emptying.node in ripe)
 
 
-def _is_late(one: Standing, view: ClusterView) -> bool:
+def _is_late(standing: Standing, view: ClusterView) -> bool:
     """Whether a node that should empty by itself has had its time, and is not empty."""
-    age = view.now - one.since
-    return bool(one.mark is Mark.EMPTYING and one.pods and age > max(2 * one.p90_seconds, one.p90_seconds + 60.0))
+    age = view.now - standing.since
+    return bool(
+        standing.mark is Mark.EMPTYING
+        and standing.pods
+        and age > max(2 * standing.p90_seconds, standing.p90_seconds + 60.0)
+    )

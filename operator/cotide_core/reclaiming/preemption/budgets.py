@@ -16,7 +16,7 @@ from cotide_core.state.selection.budgets import Budgets
 
 
 def violating(pods: Iterable[Pod], budgets: Budgets) -> set[str]:
-    """Return the keys of the pods whose leaving a budget forbids, if those before them go first.
+    """Return the keys of the pods that a budget forbids to leave, if those before them go first.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ from cotide_core.units import PODS
 
 Amounts = tuple[float, ...]
 Passes = Callable[[int, Sequence[Pod]], bool]
-"""Whether ports and rules about other pods let a pod on a row once some pods of the row are gone."""
+"""Whether ports and rules about other pods allow a pod on a row once some pods of the row are gone."""
 ONLINE_RANK = WorkloadClass.ONLINE.rank
 PRIORITY_OFFSET: Final = 2**31
 """Makes each priority a positive number, so that of equal pods fewer sum to less (kube-scheduler's MaxInt32 + 1)."""
@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
 
 class RowPods(NamedTuple):
-    """The pods of a row, as they stand in one cycle."""
+    """The pods of a row, in one cycle."""
 
     leaving: list[PodRecord]
     """That are on their way out."""
@@ -242,7 +242,7 @@ class DryRun:
         """Return the pods that leave a row already, and those that may be asked to."""
         leaving, there = self._pods.of(row, self._now)
         allows = self._rule.allows
-        # An online pod does not wait for an equal, which may take its time; a job does, since work is lost else.
+        # An online pod does not wait for an equal, which may take its time. A job waits, since work is lost otherwise.
         waits = self._rule.rank != ONLINE_RANK
         coming = [record for record in leaving if waits or allows(*record.pod.importance)]
         return coming, [record for record in there if allows(*record.pod.importance)]
@@ -269,7 +269,7 @@ class DryRun:
                 leaving.victims.append(Victim(record, self._lost_with(record)))
 
     def _keep_dearest(self, group: list[PodRecord], leaving: _Leaving) -> None:
-        """Put back all batch or gratis pods of one importance except a few whose loss costs least."""
+        """Put back all batch or gratis pods of one importance, except a few with the least loss."""
         among = [
             Candidate(record, np.array(self.frees(record), np.float64), self._lost_with(record)) for record in group
         ]

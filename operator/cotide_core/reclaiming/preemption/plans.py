@@ -2,10 +2,10 @@
 
 Called by `room_making` for a pod that no node takes. One rule of importance: class first (online, batch, gratis), then
 priority (`dry_run.Rule`). That batch pods displace gratis pods is a case of it (Jiang et al., Algorithm 1, lines
-10-14). Nodes are found by what each importance holds (`held_by_importance`). A few of the most promising are then tried
-(`dry_run`), and the cheapest one is taken. The order is that of kube-scheduler's DefaultPreemption: fewest budgets
-broken, lowest highest importance, smallest sum of priorities, fewest pods, latest start. Invariants: a plan is made
-only where it suffices; same state, same generator, same plan.
+10-14). `held_by_importance` finds nodes by the amounts that each importance holds. A few of the most promising are then
+tried (`dry_run`), and the cheapest one is taken. The order is that of kube-scheduler's DefaultPreemption: fewest
+budgets broken, lowest highest importance, smallest sum of priorities, fewest pods, latest start. Invariants: a plan is
+made only where it suffices; same state, same generator, same plan.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ minCandidateNodesPercentage)."""
 RULES_TRIED: Final = 4
 """Times as many may be tried in vain where rules about other pods decide (chosen: some 50 ms)."""
 SHAPES_KNOWN: Final = 32
-"""Shapes whose costs of nodes are remembered within a cycle (chosen: 100 nodes of each)."""
+"""Shapes with remembered costs of nodes within a cycle (chosen: 100 nodes of each)."""
 Admits = Callable[[NDArray[np.intp]], Booleans]
 
 
@@ -64,7 +64,8 @@ class Preemption:
 
     Parameters
     ----------
-    by_priority : whether importance decides; else batch pods displace gratis pods under forecast slack, and no others.
+    by_priority : whether importance decides; otherwise batch pods displace gratis pods under forecast slack, and no
+    others.
     """
 
     def __init__(
@@ -202,7 +203,7 @@ class Preemption:
         self, snapshot: Snapshot, fit: FitShape, rule: Rule, lacking: Floats, may: Booleans, now: float, *, slack: bool
     ) -> tuple[NDArray[np.intp], Integers]:
         """Return the rows that suffice once all that may go is gone, the best first. The second value is (N,) the
-        importance down to which pods must go there, counted from the least.
+        importance of the most important pods that must go there, counted from the least.
         """
         self._held.refresh(now)
         levels = sorted(level for level in self._held.levels if self._is_allowed(rule, level))
@@ -249,7 +250,7 @@ class Preemption:
 
     @staticmethod
     def _admitted(rows: NDArray[np.intp], admits: Admits | None) -> Iterator[int]:
-        """Yield the rows that the guard lets pass, `NODES_ASKED` at most; asked about as many at once."""
+        """Yield the rows that the guard allows, `NODES_ASKED` at most; asks about as many at once."""
         if admits is None:
             yield from rows.tolist()
             return

@@ -1,4 +1,4 @@
-"""Claims of one engine: which pod waits for room on which node, which pod takes it, and when a claim ends.
+"""Claims of one engine: the pods that wait for room and their nodes, the pods that take it, and the end of a claim.
 
 The part of a policy's capacity (`requested_capacity`, `slack_scheduler`) that is the same for all. The way of a pod
 that fits on no node::
@@ -73,14 +73,14 @@ class RoomMaking:
         self._eased = False
         """Whether some node has more room than when this was asked last; see `RequestedCapacity.take_eased`."""
         self._awaited: dict[str, None] = {}
-        """Pods whose claim ended, or whose room is free now: they are tried at once."""
+        """Pods to try at once: their claim ended, or their room is free now."""
         self._gives_way = False
         """Whether room was given up in this cycle, so that others look again."""
         self._changed: set[str] = set()
         """Nodes with claims that changed since `outranking` was asked last."""
 
     def take_awaited(self) -> list[str]:
-        """Return the pods that are to be tried at once since the last call, by key."""
+        """Return the pods to try at once since the last call, by key."""
         awaited, self._awaited = list(self._awaited), {}
         return awaited
 
@@ -172,7 +172,7 @@ class RoomMaking:
         self._eased, self._awaited, self._gives_way = mark.eased, dict(mark.awaited), mark.gives_way
 
     def claim(self, entry: QueuedPod, node: str, mark: object, now: float) -> Room:
-        """Keep a node's room for a pod; where it had a claim on it before, that one goes on."""
+        """Keep a node's room for a pod; its earlier claim on the same node continues."""
         known = mark.nominations.get(entry.pod.key) if isinstance(mark, ClaimsMark) else None
         if known is None or known.node != node:
             return room_of(self._nominate(entry, node, frozenset(), now))
@@ -181,7 +181,7 @@ class RoomMaking:
         return room_of(known)
 
     def restore(self, entry: QueuedPod, now: float) -> None:
-        """Take up a claim that an earlier run made for a pod, before any other looks at the space.
+        """Restore a claim that an earlier run made for a pod, before any other looks at the space.
 
         The pods that were asked to go for it are unknown now, only those on the way out are known. If these don't
         suffice, `make_room` asks for the rest on the same node, when it is the pod's turn.
@@ -322,7 +322,7 @@ class RoomMaking:
         allowed: Booleans,
         admits: Admits | None,
     ) -> Plan | None:
-        """Return a plan for a pod whose claim lacks room: on that node, or else anywhere."""
+        """Return a plan for a pod with a claim that lacks room: on that node, or otherwise anywhere."""
         self._drop(entry.pod.key)
         row = self._state.columns.row_of.get(claim.node)
         if row is not None:
@@ -337,26 +337,26 @@ class RoomMaking:
         pod, name = entry.pod, self._name(plan.row)
         importance = self._reservations.importance(pod)
         self._end([nomination for nomination in self._nominations.on(name) if nomination.importance < importance])
-        victims = frozenset(one.record.pod.key for one in plan.victims) | frozenset(plan.coming)
+        victims = frozenset(plan_victim.record.pod.key for plan_victim in plan.victims) | frozenset(plan.coming)
         claim = self._nominate(entry, name, victims, self._now)
         out = []
-        for one in plan.victims:
-            self._evictions.ask(one.record, self._now)
-            victim, reason = one.record.pod, self._reason(entry, one)
+        for plan_victim in plan.victims:
+            self._evictions.ask(plan_victim.record, self._now)
+            victim, reason = plan_victim.record.pod, self._reason(entry, plan_victim)
             evict = Evict(victim.key, victim.uid, name, reason, EvictCause.PREEMPTED, pod.key, pod.uid)
             out.append(replace(evict, by_priority=victim.workload_class is pod.workload_class))
         self._preemption.carried_out(plan.row)
         return room_of(claim, tuple(out))
 
     @staticmethod
-    def _reason(entry: QueuedPod, one: Victim) -> str:
+    def _reason(entry: QueuedPod, chosen: Victim) -> str:
         """Return why a pod goes, and what is lost with it."""
-        pod, victim = entry.pod, one.record.pod
+        pod, victim = entry.pod, chosen.record.pod
         kind = f"{victim.workload_class} pod"
         if victim.workload_class is pod.workload_class:
             kind += f" of priority {victim.priority}, below {pod.priority}"
         article = "an" if victim.workload_class is WorkloadClass.ONLINE else "a"
-        done = "" if victim.workload_class is WorkloadClass.ONLINE else f" with {one.lost:.0f} core s done"
+        done = "" if victim.workload_class is WorkloadClass.ONLINE else f" with {chosen.lost:.0f} core s done"
         return f"makes room for {pod.workload_class} pod {pod.key}; {article} {kind}{done}"
 
     def _nominate(
@@ -376,7 +376,7 @@ class RoomMaking:
             now + self._config.nomination_seconds,
             makes_way=makes_way,
             importance=self._reservations.importance(pod),
-            of_gratis=all(one is not None and one.workload_class is WorkloadClass.GRATIS for one in gone),
+            of_gratis=all(record is not None and record.workload_class is WorkloadClass.GRATIS for record in gone),
             restored=restored,
         )
         before = self._nominations.of(pod.key)
@@ -385,7 +385,7 @@ class RoomMaking:
         return claim
 
     def _update_claims(self, now: float) -> None:
-        """End the claims that time ends, and find the pods whose nodes changed."""
+        """End the claims that time ends, and find the pods with changed nodes."""
         self._now = now
         self._gives_way = False
         self._preemption.begin()
@@ -419,7 +419,7 @@ class RoomMaking:
             self._end(self._nominations.drop_where_stays(event.key))
 
     def _end(self, claims: Iterable[Nomination]) -> None:
-        """End claims whose pods try again at once; others may take what they kept."""
+        """End claims and let their pods try again at once; others may take what they kept."""
         for claim in list(claims):
             self._nominations.drop(claim.pod)
             self._reservations.settle([claim.node])
