@@ -61,7 +61,7 @@ class KubeClient:
     Attributes
     ----------
     fence : callable, optional
-        Asked before each try of each request that writes; raises `ClusterError` when nothing may be written any more.
+        Called before each try of each request that writes; raises `ClusterError` when writing is no longer allowed.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class KubeClient:
     async def delete(
         self, path: str, *, grace_seconds: int | None = None, uid: str | None = None, propagation: str | None = None
     ) -> Object:
-        """Delete an object; with ``uid`` only that very one. Raises `ApiError` 404 when it is gone already."""
+        """Delete an object; with ``uid`` only that one object. Raises `ApiError` 404 when it is gone already."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds

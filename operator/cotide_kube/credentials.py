@@ -35,7 +35,7 @@ TOKEN_REREAD_SECONDS = 60.0
 
 
 class StaticToken:
-    """An ``Authorization`` header that never changes; None for none (client certificates, open servers)."""
+    """An ``Authorization`` header that never changes; None sends no header (client certificates, open servers)."""
 
     def __init__(self, header: str | None) -> None:
         self._header = header
@@ -68,7 +68,7 @@ class FileToken:
         return self._header
 
     def forget(self) -> None:
-        """Read the file again at the next request: the server just refused what we had."""
+        """Read the file again at the next request: the server just refused the present token."""
         self._header = None
 
 
@@ -93,11 +93,11 @@ TokenSource = StaticToken | FileToken | PluginToken
 
 
 class FollowingContext(ssl.SSLContext):
-    """TLS settings that take over the certificate authorities of a file whenever that has changed.
+    """TLS settings that adopt the certificate authorities of a file after each change.
 
-    A cluster's authority rotates while we run: first the file names both, then servers show certificates of the new
-    one. Looked at for each connection, before its handshake. What was trusted once stays so until the process ends;
-    a file that can't be read, or is broken, changes nothing.
+    A cluster's authority rotates while the process runs: first the file names both, then servers show certificates of
+    the new one. The file is checked for each connection, before its handshake. A trusted authority stays trusted until
+    the process ends; an unreadable or broken file changes nothing.
     """
 
     _file: Path | None = None
@@ -190,7 +190,7 @@ class Credentials:
         return context
 
     def _load_client_certificate(self, context: ssl.SSLContext) -> None:
-        # The standard library takes a certificate chain from files only; these live as short as can be.
+        # The standard library reads a certificate chain from files only; these exist as briefly as possible.
         with tempfile.TemporaryDirectory(prefix="cotide-") as folder:
             certificate, key = Path(folder, "client.crt"), Path(folder, "client.key")
             certificate.write_bytes(self.client_certificate or b"")

@@ -62,7 +62,7 @@ class Malformed:
 
     Attributes
     ----------
-    fault : what is wrong with it, with the path of the field.
+    fault : the fault, with the path of the field.
     key : namespace and name, as far as they could be read.
     resource_version : so that a watch can continue after it; empty when unreadable.
     kind : the type of the watch event; empty in a list.
@@ -117,7 +117,7 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Va
 
 
 class _Bare(msgspec.Struct):
-    """What must be known of an object that can't be read."""
+    """The needed facts about an object that can't be read."""
 
     metadata: dict[str, Any] = {}
 

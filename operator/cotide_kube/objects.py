@@ -204,7 +204,7 @@ class EmptyDir(ApiStruct, frozen=True):
 
 
 class Volume(ApiStruct, frozen=True):
-    """A volume, as far as it may tie a pod to nodes."""
+    """A volume, as far as it can tie a pod to nodes."""
 
     name: str = ""
     """It is part of the name of an ephemeral volume's claim, and an annotation may name local volumes. Other names are
@@ -599,7 +599,7 @@ class CsiDriverObject(ApiStruct, frozen=True):
 
 
 class StorageCapacityObject(ApiStruct, frozen=True):
-    """A CSIStorageCapacity: room for volumes of a class where nodes have these labels."""
+    """A CSIStorageCapacity: room for volumes of a class on nodes with these labels."""
 
     metadata: Metadata
     storage_class_name: str = ""

@@ -66,7 +66,8 @@ WATCH_SECONDS: Final = (300.0, 600.0)
 RECONNECT: Final = Backoff(initial_seconds=0.4, cap_seconds=4.0, factor=1.2)
 """Between two attempts. With this factor a wait is about a fifth of the time that the fault has lasted, until it has
 its cap after 20 s. Chosen: faults that follow each other add to one back-off, and a pod is bound within 5 s of the last
-one. At the cap a resource gets one or two requests a second. client-go waits up to 30 s."""
+one. At the cap a resource gets one or two requests a second. client-go waits up to 30 s.
+"""
 MOST_RECONNECT_SECONDS: Final = 30.0
 """Cap for large collections, as client-go's for all."""
 OBJECTS_A_SECOND: Final = 2000
@@ -74,7 +75,7 @@ OBJECTS_A_SECOND: Final = 2000
 page for each second, so that 8,000 objects wait 4 s at most and 60,000 wait 30 s.
 """
 STEADY_SECONDS: Final = 2.0
-"""A watch that lasts so long ends the back-off. Chosen: client-go's reflector calls one below 1 s very short."""
+"""A watch of this length ends the back-off. Chosen: client-go's reflector calls a watch below 1 s very short."""
 FRUITLESS_WATCHES: Final = 2
 """In a row, before the next list. Chosen: a single lost connection costs no list."""
 GONE_KEPT: Final = 1000
@@ -120,7 +121,7 @@ class Reflector(Generic[T]):
     path : str
         The collection, as ``/api/v1/pods``.
     object_type : type
-        What to decode into: a msgspec struct with ``metadata`` (see `objects`).
+        The type to decode into: a msgspec struct with ``metadata`` (see `objects`).
     label_selector, field_selector : str, optional
         As the API takes them.
     keep : callable, optional
@@ -235,8 +236,8 @@ class Reflector(Generic[T]):
                     self._version = ""
                 elif passing:  # a busy server is not asked for a list
                     self._fruitless = 0
-                # A refusal at the start is a fault of the set-up, and the user must see it. Later on it passes: an API
-                # server that restarts may know neither its rights nor its custom resources yet.
+                # A refusal at the start is a fault of the set-up, and the user must see it. Later on a refusal passes:
+                # an API server that restarts may know neither its rights nor its custom resources yet.
                 elif not self.lists:
                     raise
                 await self._pause(error)
@@ -250,19 +251,19 @@ class Reflector(Generic[T]):
             self._version = ""
         cap = min(max(self._backoff.cap_seconds, len(self._known) / OBJECTS_A_SECOND), MOST_RECONNECT_SECONDS)
         wait = replace(self._backoff, cap_seconds=cap).wait_seconds(self._setbacks, self._rng)
-        # One line when trouble starts, then quietly: an outage of an hour must not fill the log.
+        # One line when trouble starts, then silence: an outage of an hour must not fill the log.
         expired = isinstance(error, ApiError) and error.status == 410
         level = logging.DEBUG if self._setbacks > 1 else logging.INFO if expired else logging.WARNING
         _LOG.log(level, "%s; trying again in %.1f s", error, wait)
         await asyncio.sleep(wait)
 
     async def _list(self) -> AsyncIterator[list[Change[T]]]:
-        """Yield what is new; where nothing was known that is each chunk, while the server makes the next one.
+        """Yield the new changes; after an empty state that is each chunk, while the server makes the next one.
 
-        Without ``resourceVersion``: the list is as of a moment after it was asked for. With ``resourceVersion=0`` a
-        server might answer from a cache that is minutes old. The watch would catch up, but decisions made right after
-        the list would rest on an old state with too much room. It costs nothing: servers from 1.31 on look whether
-        their cache is fresh, and answer from it.
+        Without ``resourceVersion`` the list is of a moment after the request. With ``resourceVersion=0`` a server might
+        answer from a cache that is minutes old. The watch would catch up, but decisions made right after the list would
+        rest on an old state with too much room. It costs nothing: servers from 1.31 on check that their cache is fresh,
+        and answer from it.
         """
         anew = not self._known and not self._gone
         listed: dict[tuple[str, str], T] = {}
@@ -322,7 +323,7 @@ class Reflector(Generic[T]):
                 except ApiError as error:
                     if error.status != 410 or "continue" not in query:
                         raise
-                    # The list took longer than the server keeps versions: take it in one piece.
+                    # The list took longer than the server keeps versions: read it in one piece.
                     query, ahead = dict(self._selectors), None
                     yield None, ""
                     continue
@@ -333,7 +334,7 @@ class Reflector(Generic[T]):
                 for bad in page.malformed:
                     self._report(bad)
                     if (before := self._known.get(bad.key)) is not None:
-                        items.append(before)  # it is there: what was last known of it holds
+                        items.append(before)  # it exists: its last known state holds
                 yield items, page.resource_version
                 if not page.continue_token:
                     return
@@ -376,8 +377,8 @@ class Reflector(Generic[T]):
         if why:
             self._is_other_data(why)
         elif why is not None and away:
-            # A backup may be of a moment between the landmark and the version, a bookmark's: only what came up to the
-            # landmark is proved.
+            # A backup may be of a moment between the landmark and the version, a bookmark's: only changes up to the
+            # landmark are proved.
             self._version = landmark.resource_version if landmark is not None and self._landmark_is_latest else ""
 
     async def _other_data(self, landmark: Metadata | None) -> str | None:
@@ -397,7 +398,7 @@ class Reflector(Generic[T]):
             return f"the API server is at version {page.resource_version}, and was at {self._version}"
         if landmark is None or _has(page, landmark):
             return ""
-        # It may have changed or gone since: what counts is what was there at its version.
+        # It may have changed or gone since: its state at that version counts.
         at = landmark.resource_version
         page = await self._where(landmark, {"resourceVersion": at, "resourceVersionMatch": "Exact"})
         if _has(page, landmark):
@@ -417,13 +418,13 @@ class Reflector(Generic[T]):
         return latest
 
     async def _where(self, landmark: Metadata | None, how: dict[str, str]) -> ListPage[T]:
-        """Return the list that has a landmark or nothing; without one a list of one object, for its version."""
+        """Return a list with a landmark or nothing; without a landmark a list of one object, for its version."""
         path, query = self._path, {**self._selectors, **how, "limit": "1"}
         if landmark is not None:
             own = self._selectors.get("fieldSelector")
             query["fieldSelector"] = f"{own},metadata.name={landmark.name}" if own else f"metadata.name={landmark.name}"
             if landmark.namespace and "/namespaces/" not in path:
-                # By its key: over all namespaces a server would go through the whole collection.
+                # By its key: over all namespaces a server would search the whole collection.
                 head, _, plural = path.rpartition("/")
                 path = f"{head}/namespaces/{quote(landmark.namespace, safe='')}/{plural}"
         body = await self._client.request("GET", path, params=query, compressed=True)
@@ -484,12 +485,12 @@ class Reflector(Generic[T]):
         return None
 
     def _note_age(self, opened: float) -> None:
-        """End the back-off when the watch that was opened at this monotonic time has lasted."""
+        """End the back-off if the watch that was opened at this monotonic time has lasted."""
         if time.monotonic() - opened >= STEADY_SECONDS:
             self._setbacks = self._fruitless = 0
 
     def _advance(self, version: str, *, later_only: bool = False) -> None:
-        """Take over the version of an event or a bookmark; one that is no number cannot follow one that is.
+        """Adopt the version of an event or a bookmark; a version that is no number cannot follow one that is.
 
         Parameters
         ----------

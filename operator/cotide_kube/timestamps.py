@@ -1,4 +1,4 @@
-"""RFC 3339 times of the Kubernetes API to seconds since the epoch and back; the one place that does it.
+"""RFC 3339 times of the Kubernetes API to seconds since the epoch and back; the one place for it.
 
 Called by the reflector's users, by the fake nodes and by all code that writes a time into an object. Times of the API
 are UTC; ``Time`` fields carry whole seconds, ``MicroTime`` fields (leases, events) six decimals.

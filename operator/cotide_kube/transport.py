@@ -89,7 +89,7 @@ class _Request(aiohttp.ClientRequest):
 
 
 class Transport:
-    """Two aiohttp sessions and the rules of trying again.
+    """Two aiohttp sessions and the retry rules.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Transport:
     ) -> Outcome:
         """Send until there is an answer to keep, by the rules in the module's docstring; raise if no answer came.
 
-        ``fence`` is asked before each try, at the last moment; what it raises ends the request. ``compressed`` allows
+        ``fence`` is called before each try, at the last moment; its exception ends the request. ``compressed`` allows
         the server to compress its answer.
         """
         _FENCE.set(fence)
@@ -191,7 +191,7 @@ class Transport:
                 fault = self._why(error)
             else:
                 if code == 401 and not refused_token:
-                    # Tokens expire; a fresh one is worth exactly one more try.
+                    # Tokens expire; a fresh one deserves exactly one more try.
                     refused_token = True
                     self.credentials.token.forget()
                     continue
@@ -208,7 +208,7 @@ class Transport:
             await asyncio.sleep(pause)
 
     async def watch(self, path: str, params: Mapping[str, str], silence_seconds: float) -> AsyncIterator[Lines]:
-        """Yield the complete lines of a watch as they come, as many at a time as arrived together.
+        """Yield the complete lines of a watch as they come; lines that arrive together form one batch.
 
         Ends when the server closes the connection; a line cut off there is dropped.
 

@@ -49,7 +49,7 @@ class BatchPod(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What one tick found and decided, for metrics."""
+    """The findings and decisions of one tick, for metrics."""
 
     services_cpus: float
     batch_cpus: float
@@ -216,6 +216,6 @@ class NodeAgent:
 def _rates(before: _Usage, now: _Usage) -> dict[str, float]:
     """Return the cpus that each pod used between both, and the node itself under the empty path."""
     passed = now.at - before.at
-    # A pod that is new has used all of it since.
+    # A new pod has used all of it since.
     rates = {path: (used - before.pods.get(path, 0.0)) / passed for path, used in now.pods.items()}
     return {**rates, "": (now.node - before.node) / passed}

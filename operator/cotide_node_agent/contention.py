@@ -31,7 +31,7 @@ class Contention(NamedTuple):
     """What one look found."""
 
     waiting_share: float | None
-    """Of the pod that waited most, between 0 and 1; None if no pod gave a figure."""
+    """Of the pod with the longest wait, between 0 and 1; None if no pod gave a figure."""
     throttled_pods: int
     """Services that their own limit held back since the last look."""
 
@@ -55,7 +55,7 @@ class ContentionMeter:
         self._at: float | None = None
 
     def look(self, pods: Iterable[PodGroup], now: float) -> Contention:
-        """Return what services have waited since the last look."""
+        """Return how long services have waited since the last look."""
         passed = now - self._at if self._at is not None else 0.0
         self._at = now
         stalls: dict[str, float] = {}

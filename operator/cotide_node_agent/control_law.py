@@ -1,6 +1,6 @@
 """How much cpu batch pods may use together, and each pod's share of it. Pure: time is an argument.
 
-Called by `agent` once a tick. With ``use`` what services and the node itself use, C the node's cpus and s the share of
+Called by `agent` once a tick. ``use`` is the use of services and the node itself, C the node's cpus, and s the share of
 them that may be used at all::
 
     peak      <- max(use, use + (peak - use) 2^(-dt / half life))      up at once, down slowly
@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 CUT_SECONDS: Final = 0.5
 """Between two cuts, so that one takes effect before the next is judged; chosen."""
 CUT: Final = 0.5
-"""What is left of the factor after a cut, as in TCP's congestion avoidance."""
+"""Remaining share of the factor after a cut, as in TCP's congestion avoidance."""
 LEAST_FACTOR: Final = 0.1
-"""Where cuts end: below it only the floor is left anyway; chosen."""
+"""Least factor: below it only the floor is left anyway; chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class LawSettings:
     calm_share: float = 0.1
     """The same share, below which services count as undisturbed."""
     calm_seconds: float = 3.0
-    """How long they must be undisturbed before a cut is taken back."""
+    """How long they must be undisturbed before a cut is undone."""
     recovery_per_second: float = 0.1
     """Of the whole allowance: given back each second then."""
     floor_cpus: float = 0.05
-    """What batch always gets together, so that it can give locks back."""
+    """Batch's guaranteed amount together, so that it can give locks back."""
 
 
 class LawState(NamedTuple):
@@ -54,7 +54,7 @@ class LawState(NamedTuple):
     peak_cpus: float = 0.0
     factor: float = 1.0
     calm_since: float = 0.0
-    """When services last began to be undisturbed, in the caller's seconds."""
+    """Time at which services last began to be undisturbed, in the caller's seconds."""
     cut_at: float = float("-inf")
     at: float | None = None
     """Time of the last call; None before that."""
@@ -65,7 +65,7 @@ class Observation(NamedTuple):
 
     capacity_cpus: float
     used_cpus: float
-    """By services and by the node itself: by everything but batch and gratis pods."""
+    """By services and by the node itself: by everything except batch and gratis pods."""
     published_cpus: float = 0.0
     """Room that the operator forecast and published; 0 if it published none, or if the value is old."""
     waiting_share: float | None = None
@@ -91,12 +91,12 @@ def next_allowance(settings: LawSettings, state: LawState, seen: Observation, no
 
 
 class Claim(NamedTuple):
-    """What one pod may be given."""
+    """The possible grant of one pod."""
 
     floor_cpus: float
     """Its guaranteed amount: its cpu request, or next to nothing."""
     needs_cpus: float
-    """What it would use; infinite for one that takes all it gets."""
+    """Its expected use; infinite for a pod that takes all it gets."""
     weight: float
     """Its part of the rest beyond the floors, above 0."""
 

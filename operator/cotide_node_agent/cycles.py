@@ -1,4 +1,4 @@
-"""How many cycles services need for an instruction, by the processor's counters, where these may be read.
+"""Cycles that services need for an instruction, by the processor's counters, where these are readable.
 
 More than usual means that a neighbour takes away caches or memory bandwidth, which no share of a cpu shows. The idea is
 that of CPI2, as Google runs it. One pair of counters for each service's control group and cpu::

@@ -75,7 +75,7 @@ class GroupFiles(Protocol):
         ...
 
     def cpus(self) -> int | None:
-        """Return on how many cpus pods may run at all; None if the kernel gives no number."""
+        """Return the number of cpus that pods may use at all; None if the kernel gives no number."""
         ...
 
     def counted(self, path: str) -> Path:
@@ -83,7 +83,7 @@ class GroupFiles(Protocol):
         ...
 
     def cpu_seconds(self, path: str) -> float:
-        """Return the cpu time that a group has used; an empty path is all of this node's."""
+        """Return the cpu time that a group has used; an empty path means the whole node."""
         ...
 
     def throttling(self, path: str) -> Throttling:
@@ -105,7 +105,7 @@ class GroupFiles(Protocol):
         ...
 
     def weight(self, path: str, requested_millicores: int | None) -> Change:
-        """Return what to write for the weight of this request; None for the least there is."""
+        """Return what to write for the weight of this request; None for the least one."""
         ...
 
     def memory(self, path: str, amount_bytes: int) -> Change | None:
@@ -144,7 +144,7 @@ class GroupFiles1:
         return list(_pods(self._cpu))
 
     def cpus(self) -> int | None:
-        """Return on how many cpus pods may run at all."""
+        """Return the number of cpus that pods may use at all."""
         return _cpus(self._cpus)
 
     def counted(self, path: str) -> Path:
@@ -161,7 +161,7 @@ class GroupFiles1:
         return Throttling(figures.get("nr_throttled", 0), figures.get("throttled_time", 0) / 1e9)
 
     def stall_seconds(self, path: str) -> float | None:
-        """Return None: version 1 has no pressure of a group (its file, where there is one, stays at 0)."""
+        """Return None: version 1 has no pressure of a group (its file, if there is one, stays at 0)."""
         del path
         return None
 
@@ -213,7 +213,7 @@ class GroupFiles2:
         return list(_pods(self._root))
 
     def cpus(self) -> int | None:
-        """Return on how many cpus pods may run at all."""
+        """Return the number of cpus that pods may use at all."""
         return _cpus(self._root / self.kubepods / "cpuset.cpus.effective")
 
     def counted(self, path: str) -> Path:

@@ -31,7 +31,7 @@ class UndoJournal:
     Parameters
     ----------
     file : Path
-        Where it is kept; its folder must outlive the agent's container.
+        Its path; the folder must outlive the agent's container.
     """
 
     def __init__(self, file: Path) -> None:
@@ -145,7 +145,7 @@ class UndoJournal:
 
     def _undo(self, paths: list[str]) -> int:
         back = 0
-        # A group below may have no more than the one above: that one first.
+        # A group below may have no more than the one above: restore the one above first.
         for path in sorted(paths, key=lambda path: path.count("/")):
             try:
                 self._put_back(Path(path))

@@ -25,7 +25,7 @@ _ENDS: Final = {
 }
 
 _SURE: Final = ("Solved", "PrimalInfeasible", "MaxTime")
-"""Ends that a second attempt would not better."""
+"""Ends that a second attempt would not improve."""
 
 
 class ClarabelSolver:
@@ -38,7 +38,7 @@ class ClarabelSolver:
         self._matrix: SparseMatrix | None = None
 
     def solve(self, program: QuadraticProgram) -> Solution:
-        """Return the optimum, or why there is none."""
+        """Return the optimum, or the reason why there is none."""
         if self._matrix is program.matrix:
             self._solver.update(q=program.cost, b=np.concatenate((program.bound, np.zeros(program.matrix.columns))))
         else:

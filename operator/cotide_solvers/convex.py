@@ -1,4 +1,4 @@
-"""Convex quadratic programs by the solver that suits: HiGHS for linear programs, Clarabel for quadratic ones.
+"""Convex quadratic programs by the suitable solver: HiGHS for linear programs, Clarabel for quadratic ones.
 
 Made by the code that plans placement. With linear penalties the program is linear, and the simplex method continues
 from the last basis (a step of 10 data centres, 100 networks and 24 steps: about 0.1 s). Quadratic penalties need an
@@ -21,7 +21,7 @@ class ConvexSolver:
         self._quadratic = ClarabelSolver(time_limit_seconds=time_limit_seconds)
 
     def solve(self, program: QuadraticProgram) -> Solution:
-        """Return the optimum, or why there is none."""
+        """Return the optimum, or the reason why there is none."""
         if program.quadratic.any():
             return self._quadratic.solve(program)
         return self._linear.solve(program.linear())

@@ -30,20 +30,20 @@ class HighsSolver:
     """Fulfils `LinearSolver`."""
 
     def __init__(self, *, time_limit_seconds: float = 60.0, gap: float = 1e-4) -> None:
-        """Take limits: ``gap`` is the relative gap at which a search for whole numbers ends."""
+        """Take limits: ``gap`` is the relative gap that ends a search for whole numbers."""
         self._highs: Any = quiet_highs(mip_rel_gap=gap)
         self._limit = time_limit_seconds
         self._matrix: SparseMatrix | None = None
 
     def solve(self, program: LinearProgram) -> Solution:
-        """Return the optimum, or why there is none."""
+        """Return the optimum, or the reason why there is none."""
         is_large = program.whole is None and program.matrix.columns > SIMPLEX_COLUMNS
         if self._matrix is program.matrix and program.whole is None and not is_large:
             self._change(program)
         else:
             self._pass(program)
         self._highs.setOptionValue("solver", "ipm" if is_large else "choose")
-        # The limit counts from the object's making, not from this call.
+        # The limit counts from the creation of the object, not from this call.
         self._highs.setOptionValue("time_limit", self._highs.getRunTime() + self._limit)
         self._highs.run()
         status = _ENDS.get(self._highs.getModelStatus(), Status.STOPPED)

@@ -32,7 +32,7 @@ class Search:
     outcome : the best.
     tried : numbers K with a trial.
     finished : of these, trials that ran to their end.
-    items : applications looked at in all; a full packing looks at M of them.
+    items : applications that were looked at in all; a full packing looks at M of them.
     """
 
     outcome: Outcome

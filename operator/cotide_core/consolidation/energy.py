@@ -1,6 +1,6 @@
 """`energy`: watts of servers and of switches under a placement.
 
-Called by the experiments and by `cotide consolidate`. Wen et al. name both as the goal and print neither a model nor a
+Called by the experiments and by `cotide consolidate`. Wen et al. name both as the goal and give neither a model nor a
 figure. A used server draws idle power, and the rest in proportion to its load (the linear model of Fan et al. 2007). A
 server without applications is off. A switch is on while a node below it is, and draws more for each live port.
 """

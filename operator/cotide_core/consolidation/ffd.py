@@ -14,7 +14,7 @@ from cotide_core.kernels.compiled import compiled
 
 
 def ffd(instance: Instance) -> Outcome:
-    """Return the packing; where unequal nodes leave an application without room, nothing is moved."""
+    """Return the packing; if unequal nodes leave an application without room, nothing is moved."""
     items = np.lexsort((np.arange(instance.applications), -instance.size_shares))
     nodes = by_load(instance)[::-1]
     rooms = instance.capacities[nodes]

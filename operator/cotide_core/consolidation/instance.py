@@ -34,9 +34,9 @@ class Instance:
     Parameters
     ----------
     sizes : (M, R) what each application needs of R resources, from 0 up, in any whole unit.
-    homes : (M,) the node that each is on, from 0 to N - 1.
-    capacities : (N, R) what each node holds, at least 1.
-    weights : (M,) what moving each costs (bytes, or 1 for counting moves); the first resource's size when left out.
+    homes : (M,) the node of each, from 0 to N - 1.
+    capacities : (N, R) the capacity of each node, at least 1.
+    weights : (M,) cost of moving each (bytes, or 1 for counting moves); the first resource's size when left out.
 
     Raises
     ------
@@ -121,12 +121,12 @@ class Instance:
 
     @cached_property
     def fewest_by_volume(self) -> int:
-        """Nodes that any packing needs at least: the largest ones until they hold the sum of each resource (eq. 2)."""
+        """Least number of nodes of any packing: the largest ones until they hold the sum of each resource (eq. 2)."""
         if not self.applications:
             return 0
         largest_first = np.cumsum(-np.sort(-self.capacities, axis=0), axis=0, dtype=np.float64)
         totals = self.sizes.sum(axis=0, dtype=np.float64)
-        # Above 2**53 a sum of floats may be off by a few units: the bound gives way by as much.
+        # Above 2**53 a sum of floats may be off by a few units: the bound allows for them.
         held = largest_first * (1 + 1e-12)
         wanted = [int(np.searchsorted(held[:, column], totals[column])) for column in range(len(totals))]
         return min(max(1, max(wanted) + 1 if max(totals) > 0 else 1), self.nodes)

@@ -251,6 +251,6 @@ def kmns(instance: Instance, drained: int, order: NDArray[np.int64] | None = Non
         return instance.outcome(instance.homes.copy(), drained) if found is None else found
     state = prepared(instance, order)
     answer = trial(state[0], state[1], drained, 0, NO_LIMIT, NO_LIMIT)
-    if answer[0] > instance.nodes:  # best fit may want one more node than were emptied
+    if answer[0] > instance.nodes:  # best fit may need one more node than were emptied
         return instance.outcome(instance.homes.copy(), drained)
     return read_trial(instance, order, state, drained, int(answer[2]))

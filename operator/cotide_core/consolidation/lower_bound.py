@@ -5,8 +5,8 @@ linear program over all ways to fill a node. Only useful ways are made, each by 
 exact or not, by Farley 1990: prices that no way of filling a node exceeds, once divided by the dearest. With too many
 sizes or kinds of nodes, sizes are rounded down and nodes up, which can only lower the bound.
 
-`least_transfer` holds for any placement on so many nodes: the others are empty, and they had at least as much as the
-lightest.
+`least_transfer` holds for any placement on so many nodes: the other nodes are empty, and they held at least as much as
+the lightest.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _kinds(instance: Instance) -> tuple[Integers, Integers, Integers]:
 
 
 def _dearest(master: _Master, kind: int, prices: Floats, solver: LinearSolver) -> tuple[Integers, float]:
-    """Return the filling of one kind of node that is worth most, and a worth that none exceeds."""
+    """Return the filling of one kind of node with the highest worth, and an upper bound of that worth."""
     sizes, capacity = master.sizes, master.kinds[kind]
     with np.errstate(divide="ignore"):
         most = np.where(sizes > 0, capacity // np.maximum(sizes, 1), np.iinfo(np.int64).max).min(axis=1)
@@ -226,7 +226,7 @@ def knapsack(sizes: Integers, prices: Floats, most: Integers, room: int, parts: 
 
     Parameters
     ----------
-    most : (T,) how many there are of each.
+    most : (T,) the count of each.
     parts : sum of the numbers of binary digits of `most`: each size is cut into lots of 1, 2, 4 ... pieces.
     """
     worth = np.zeros(room + 1)

@@ -1,4 +1,5 @@
-"""The plan: fewest nodes, then least transfer, then the lowest switches; never worse than DMNS, and measured.
+"""The plan: fewest nodes, then least transfer, then the lowest switches; never worse than DMNS, and compared with
+bounds.
 
 Called by the experiments and by the commands. Starts from the best of DMNS under four orders of emptying, and then
 
@@ -32,7 +33,7 @@ from cotide_core.consolidation.switch_tree import SwitchTree
 from cotide_core.kernels.compiled import compiled
 
 MOST_SETS: Final = 200
-"""Sets of nodes to empty that are looked at (chosen)."""
+"""Sets of nodes to empty in one search (chosen)."""
 MOST_VARIABLES: Final = 20_000
 """Applications times nodes above which no solver is asked (chosen: HiGHS then needs minutes)."""
 SEARCH_LIMIT: Final = 40_000_000
@@ -46,7 +47,7 @@ class Measured:
     Attributes
     ----------
     outcome : the plan.
-    nodes_bound : of the number of nodes; None where no solver was given.
+    nodes_bound : of the number of nodes; None without a solver.
     transfer_bound : least transfer of any plan with as few nodes.
     """
 
@@ -143,9 +144,9 @@ def push_out(
     is_open: Booleans,
     moving: Integers,
 ) -> bool:
-    """Place each of `moving` on an open node by best fit, or where another application can be pushed on from.
+    """Place each of `moving` on an open node by best fit, or on a node that can push another application on.
 
-    Writes rooms and targets, also where it fails. Returns whether all found a node.
+    Writes rooms and targets, even if it fails. Returns whether all found a node.
     """
     for item in moving:
         node = _fullest(rooms, capacities, is_open, sizes[item], -1)
@@ -194,7 +195,7 @@ def _cheapest_set(instance: Instance, nodes: int, best: Outcome) -> Outcome | No
     """Return the placement that empties the cheapest possible set of nodes: their applications fit into the others as
     they are.
 
-    None when no set cheaper than `best` was found to fit.
+    None if no cheaper set than `best` fits.
     """
     limit = best.transfer if nodes == best.nodes_used else None
     order = np.lexsort((np.arange(instance.nodes), instance.node_weights))
@@ -250,7 +251,7 @@ def fill_in_turn(sizes: Integers, rooms: Integers) -> Integers:
     Parameters
     ----------
     sizes : (M,) largest first.
-    rooms : (N,) what each node has left.
+    rooms : (N,) the free room of each node.
 
     Returns
     -------

@@ -71,7 +71,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def uncounted(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile without counting references to arrays, which costs more than a short function does.
+    """Compile without counting references to arrays; the counting costs more than a short function.
 
     For a function that makes no arrays and returns none: the caller keeps its arrays until the function has returned.
     """
@@ -86,8 +86,8 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 def with_steps(loop: Callable[P, R], name: str, **steps: Callable[..., Any]) -> Callable[P, R]:
     """Return a loop that calls these steps where it calls functions of their names, as a kernel called ``name``.
 
-    The code is that of the loop, looked up among other names. A function that is passed as an argument or closed over
-    would do as well. But numba then finds no machine code on disk and compiles again in every process. The loop is
+    The code is that of the loop, with other names for its functions. A function that is passed as an argument or closed
+    over would do as well. But numba then finds no machine code on disk and compiles again in every process. The loop is
     `uncounted`, as its steps are.
     """
     general = cast(Kernel[P, R], loop).py_func
@@ -118,11 +118,11 @@ class Kernel(Generic[P, R]):
         self._ready: Callable[P, R] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call it, compiled first where it was not yet."""
+        """Call it; compile it first if needed."""
         return (self._ready or self.ready())(*args, **kwargs)
 
     def ready(self) -> Callable[P, R]:
-        """Return what numba makes of the function; it compiles at the first call of that."""
+        """Return what numba makes of the function; its first call compiles it."""
         if self._made is None:
             self._made = _made(self.py_func, self.inline, self.counted)
         # Numba looks up what a function calls among its module's names, and must find objects of its own there.

@@ -1,7 +1,7 @@
 """The latency guard's memory, on arrays: which pairs of a shape and a row it must ask about, and the answers.
 
 Called by `qos_guard` for each attempt, over a handful of rows, where numpy would spend its time on calls. Invariant:
-pairs are taken one after the other, in order, so that a pair sees what those before it left.
+pairs are processed one after the other, in order, so that a pair sees the results of those before it.
 """
 
 from __future__ import annotations

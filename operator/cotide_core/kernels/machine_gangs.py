@@ -193,7 +193,7 @@ def _end_of(gang: Integers, pod: int) -> int:
 
 @inlined
 def _earliest_of_each(profiles: Profiles, now: int, demands: Demands, first: int, stop: int, plan: Plan) -> int:
-    """Return a moment before which some pod of a gang could not start even alone."""
+    """Return a moment before which some pod of a gang cannot start even alone."""
     earliest = now
     for pod in range(first, stop):
         of = demands.group[pod]
@@ -206,7 +206,7 @@ def _earliest_of_each(profiles: Profiles, now: int, demands: Demands, first: int
 
 @compiled
 def _moments(profiles: Profiles, now: int, earliest: int) -> Integers:
-    """Return the moments from one on at which something begins to be free, sorted; none where it is `NEVER`."""
+    """Return the sorted moments from one on at which something begins to be free; none if it is `NEVER`."""
     times, sizes = profiles.times, profiles.sizes
     count = 0
     found = np.empty(1 + sizes.sum(), np.int64)
@@ -265,7 +265,7 @@ def _counts(profiles: Profiles, moment: int, demands: Demands, first: int, stop:
 
 @uncounted
 def _takes(profiles: Profiles, moment: int, demands: Demands, of: int, at: int, most: int) -> int:
-    """Return how many pods of a group, at most so many, fit on a machine from a moment on."""
+    """Return how many pods of a group, up to a number, fit on a machine from a moment on."""
     times, free, size = profiles.times[at], profiles.free[at], profiles.sizes[at]
     need = demands.need[of]
     end = moment + lasts_on(demands, of, at)

@@ -38,7 +38,7 @@ class Demands(NamedTuple):
     Attributes
     ----------
     group : (n,) like pods share a number; the pods are in the order of service.
-    need, take : (G, R) what must be free (0: is not looked at), and what is then occupied.
+    need, take : (G, R) what must be free (0: not checked), and what is then occupied.
     length, kind : (G,) how long on an undisturbed machine, and which row of ``stretch`` applies.
     stretch : (T, N) factors on the length.
     fit, may, soft : (G,) row of the next two; (F, N) whether a machine may be used, and its soft objections.
@@ -113,8 +113,8 @@ def plan_machines(
     ----------
     profiles : used up by the call.
     second : (n,) the order of the pods that are tried behind the reservations; a permutation.
-    most_reserved : reservations at most; pods behind them start now or not at all.
-    most_starts : starts at most; nothing is planned after the last.
+    most_reserved : most reservations; pods behind them start now or not at all.
+    most_starts : most starts; nothing is planned after the last.
     """
     pods = demands.group.shape[0]
     left = np.zeros(plan.opened.shape[0], np.bool_)
@@ -284,7 +284,7 @@ def first_machine(
     Parameters
     ----------
     of : group of the pod.
-    held : machine of its reservation, -1 without; then only ``opened`` machines are looked at.
+    held : machine of its reservation, -1 without; then only ``opened`` machines are searched.
     """
     times, free, sizes = profiles.times, profiles.free, profiles.sizes
     need, bound = demands.need[of], demands.bound[demands.slot[of]]

@@ -59,7 +59,7 @@ def open_rows(
     held : (3, 2, >= N) what pods of each class hold, gratis and batch first.
     expected, reserved : (2, N) what these are expected to hold, read according to ``taken``; what is reserved.
     asked_cpu, asked_memory : millicores and bytes.
-    enough : what may be missing, at most 0.
+    enough : tolerated shortage, at most 0.
     """
     rows = fits.shape[0]
     is_open = np.zeros(rows, np.bool_)
@@ -113,7 +113,7 @@ def rows_with_slack(
     asked_memory: float,
     enough: float,
 ) -> Integers:
-    """Return those of the rows, in their order, that carry a service and where slack less what is held is enough."""
+    """Return the rows, in their order, that carry a service and have enough slack after subtracting what is held."""
     found = np.empty(rows.shape[0], np.int64)
     count = 0
     for row in rows:

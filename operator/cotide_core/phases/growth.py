@@ -1,4 +1,4 @@
-"""How much a running pod of phases should ask for now: the live side of a phase that grows or shrinks.
+"""The request of a running pod of phases: the live side of a phase that grows or shrinks.
 
 Called by the operator's resizer for each pod. Pure. A pod is bound with the largest need of its phases, so that its
 node has room for each of them. It gives back what its phase does not need::
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 HELD_MILLICORES: Final = 10
-"""What a container asks for while it waits for room. Chosen: next to nothing, and no change of its QoS class."""
+"""Request of a container while it waits for room. Chosen: next to nothing, and no change of its QoS class."""
 PAUSE_SECONDS: Final = 30.0
 """Chosen: as in the simulator (`utility.Weights`)."""
 MEMORY_MARGIN: Final = 1.1
@@ -43,10 +43,10 @@ class Growth:
 
     Attributes
     ----------
-    needs : of its phase; memory the largest of this phase and all later ones, 0 where none is stated.
+    needs : of its phase; memory the largest of this phase and all later ones, 0 if none is stated.
     asks : what its spec asks for.
     waited_seconds : since it entered the phase.
-    used_bytes : memory that it was measured to use; None without a fresh measurement.
+    used_bytes : its measured memory; None without a fresh measurement.
     """
 
     needs: Amounts
@@ -56,7 +56,7 @@ class Growth:
 
 
 def size_to_ask(pod: Growth, room: Amounts) -> Amounts:
-    """Return what a pod should ask for.
+    """Return the request that a pod should have.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def _memory_to_ask(pod: Growth) -> int:
     needs, asks = pod.needs.memory_bytes, pod.asks.memory_bytes
     if not needs:
         return asks
-    # Written so that nan keeps what is asked for.
+    # Written so that nan keeps the present request.
     if needs < asks and not (pod.used_bytes is not None and pod.used_bytes * MEMORY_MARGIN <= needs):
         return asks
     return needs

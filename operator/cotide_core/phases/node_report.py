@@ -62,7 +62,7 @@ def desk(work: Work) -> Desk:
 
 @compiled
 def open_group(work: Work, group: int, now: int) -> None:
-    """Let the tasks of a group start from now on (milliseconds)."""
+    """Allow the tasks of a group to start from now on (milliseconds)."""
     if work.position[group] == NONE and work.waiting[group] > 0:
         work.position[group] = work.counts[OPEN]
         work.open[work.counts[OPEN]] = group

@@ -24,7 +24,7 @@ class Phase:
     ----------
     name : for people.
     need : amount of each resource (millicores, bytes), in the order of the profile's resources.
-    milliseconds : how long it takes with all that it needs, > 0.
+    milliseconds : its duration with all that it needs, > 0.
     """
 
     name: str

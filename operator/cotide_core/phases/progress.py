@@ -42,8 +42,8 @@ class StatedPhase:
 
     Attributes
     ----------
-    millicores, memory_bytes : what it needs; 0 bytes where nothing is stated.
-    seconds : how long it should last with that; None if unknown.
+    millicores, memory_bytes : its need; 0 bytes if none is stated.
+    seconds : expected duration with that need; None if unknown.
     """
 
     name: str
@@ -84,8 +84,8 @@ class Progress:
     position : of its phase among the stated ones, from 0.
     since_seconds : when it entered it.
     granted_seconds : when it had its size; None while it waits.
-    ahead : readings in a row that look like the next phase.
-    read_seconds : when the last reading was made that was counted.
+    ahead : consecutive readings that look like the next phase.
+    read_seconds : time of the last counted reading.
     was_ready : whether it was seen ready since it had its size.
     """
 
@@ -127,7 +127,7 @@ def advanced(progress: Progress, phases: Sequence[StatedPhase], now_seconds: flo
 def shown(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float, readiness: Readiness) -> Progress:
     """Return the present position of a pod that shows by its readiness that its work wants the next phase.
 
-    A pod that is not ready when its phase is granted has not seen the grant yet: it must become ready first. If that
+    A pod that is not ready at the grant of its phase has not seen the grant yet: it must become ready first. If that
     stayed unseen, two signs are proof enough. One is readiness that ended after the grant (the operator was away). The
     other is `UNSEEN_SECONDS` without readiness, since work that finishes a phase before its probe looks would otherwise
     wait for ever.
@@ -160,7 +160,7 @@ def looks_like_next(phase: StatedPhase, following: StatedPhase, usage: Usage) ->
 
 
 def memory_from(phases: Sequence[StatedPhase], position: int) -> int:
-    """Return the most memory that a phase or any later one needs; 0 where no phase states any.
+    """Return the most memory that a phase or any later one needs; 0 if no phase states any.
 
     A phase without a stated need may use as much as the largest.
     """

@@ -43,7 +43,7 @@ class Work(NamedTuple):
 
     Attributes
     ----------
-    held : (J, R) what the tasks of each job hold.
+    held : (J, R) holdings of the tasks of each job.
     job, first : (G,) the group's job, and its first phase; the phases of a chain are consecutive rows.
     waiting, running : (G,) tasks that have not started, and those that have and are not done.
     next_task : (G,) the task that starts next; a group's tasks are consecutive.
@@ -59,7 +59,7 @@ class Work(NamedTuple):
         when the pause began.
     kept : 1 where a paused task keeps what it has; 0 for resources that only work takes.
     open : (G,) the open groups, in no order.
-    counts : jobs that are not done, and open groups.
+    counts : unfinished jobs, and open groups.
     left : (J,) the remaining work of each job, as a part of the initial work of all jobs. The work of a task is
         the sum over its phases of time and need, of the resource that it takes most of.
     cost : (G,) the work of one task of the group, as a part of the same.
@@ -127,7 +127,7 @@ def tables(
     ----------
     groups : job (from 0), profile and number of tasks of each.
     capacity : (N, R), in the unit of the needs.
-    jobs : how many there are; by default as many as the groups name.
+    jobs : number of jobs; by default as many as the groups name.
     kept : (R,) whether a paused task keeps a resource; by default all but the first, which is cpu.
 
     Raises

@@ -27,7 +27,7 @@ from cotide_core.kernels.compiled import compiled
 EPSILON: Final = 0.5
 """Replaces zero running tasks in eq. 16 (chosen): the gains of 0, 1, 2 running tasks are then 1, 1/2, 1/6 of all."""
 FLOOR: Final = 0.01
-"""Added to shares before the logarithm, in fair shares, so that a job without any has one, too (chosen)."""
+"""Added to shares before the logarithm, in fair shares, so that a job without a share has one, too (chosen)."""
 LEAST: Final = 1e-12
 """Work left counts as at least this much; sums of floats end near zero, not at it (chosen)."""
 UTILITY: Final = 0
@@ -49,7 +49,7 @@ class Weights(NamedTuple):
     pause_milliseconds : a pause longer than this stops all new starts on its node until it ends.
     shortness : weight of the little work that a job has left, added to eq. 14, >= 0; 0 is the paper.
     overcommit : a node starts no task beyond so many times its capacity, in what its tasks will need in the mean of the
-        time that they have left; the first one always.
+        time that they have left; the first task always starts.
     start_milliseconds : a group that started no task for longer than this has a node kept free for it.
     measure : of fairness in eq. 15: `LOGARITHM` or `DISTANCE`.
     whole : 1 where a task starts only on a node with room for the largest of its needs, as a live pod does; 0 where its

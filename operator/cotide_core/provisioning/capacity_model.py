@@ -30,11 +30,11 @@ class MachineType:
     ----------
     name : of the kind.
     capacity : by resource, in any unit that containers share.
-    count : how many there are, the N of Zhang and Boutaba 2014, sec. III.
+    count : how many exist, the N of Zhang and Boutaba 2014, sec. III.
     power : watts by utilisation of the first resource, cpu.
     on_cost, off_cost : money for one switch; eq. 11.
     boot_steps : steps from the order until it can take tasks, >= 0.
-    minimum_up_steps : steps that it stays on once started, >= 0.
+    minimum_up_steps : steps that it stays on after its start, >= 0.
     hourly_cost : money for an hour powered on, apart from energy (rent, wear).
     """
 
@@ -143,8 +143,8 @@ class CapacityModel:
     def cheapest(self, price: float) -> Floats:
         """Return (K,): the least money for an hour of a container on a machine started now and kept for the horizon.
 
-        ``price``: the mean price of energy. The hours of the boot are paid and hold nothing. 0 for a class that no
-        machine holds.
+        ``price``: the mean price of energy. The hours of the boot are paid without use. 0 for a class that no machine
+        holds.
         """
         capacity, sizes, hosts = self.capacity, self.sizes, self.hosts()
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -181,7 +181,7 @@ class Park:
     Attributes
     ----------
     powered : (M,) machines that draw power: up, booting or draining.
-    available : (M,) machines that exist and could be on; failed ones left out.
+    available : (M,) machines that exist and could be on, without failed ones.
     booting : (M, W) of ``powered``, those that are not up yet in each step of the horizon.
     held : (M, W) machines that must stay on in each step: started too recently to be stopped.
     """
@@ -215,7 +215,7 @@ class Outlook:
     price: Floats
 
     def check(self, model: CapacityModel) -> None:
-        """Raise InputError, one sentence, when the outlook can't be planned for."""
+        """Raise InputError, one sentence, when the outlook is invalid."""
         shape = (model.horizon, len(model.classes), len(self.probabilities))
         if self.demand.shape != shape:
             raise InputError(f"has shape {self.demand.shape}, {shape} was expected", field="demand")
@@ -235,7 +235,7 @@ class Outlook:
 
 
 def check_park(park: Park, model: CapacityModel) -> None:
-    """Raise InputError, one sentence, when counts of machines make no sense."""
+    """Raise InputError, one sentence, when counts of machines are invalid."""
     kinds, wide = len(model.machines), (len(model.machines), model.horizon)
     for name, counts, shape in (
         ("powered", park.powered, (kinds,)),

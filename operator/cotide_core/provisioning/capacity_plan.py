@@ -29,7 +29,7 @@ class CapacityPlan:
     machines : (W, M) machines powered, whole numbers.
     containers : (W, M, K) containers by type, rounded up; `round_robin.type_shares` makes them weights.
     unserved : (W, K) containers of the highest quantile that were not worth serving, or had no room.
-    cost : of the horizon, in money: energy, rent and switching, without what serving is worth.
+    cost : of the horizon, in money: energy, rent and switching, without the worth of serving.
     worth_of_machine : (M,) money that one more machine of each type would save over the horizon, from the duals.
     steps : iterations of the solver.
     """
@@ -54,7 +54,7 @@ def plan_capacity(program: CapacityProgram, solver: LinearSolver, park: Park, ou
     Raises
     ------
     InputError
-        When the input can't be planned for, or the solver found no optimum: the caller keeps its last plan.
+        When the input is invalid, or the solver found no optimum: the caller keeps its last plan.
     """
     filled = program.fill(park, outlook)
     solved = solver.solve(filled)

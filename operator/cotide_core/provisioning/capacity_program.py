@@ -10,10 +10,10 @@ Built once for a `CapacityModel`, filled at every step by `CapacityProgram.fill`
     y (W, K, J + 1)  containers that serve a slice of the class's demand, between two quantiles or at the level
 
 Rows: z follows up and down (eq. 6). Containers fit on the machines up (eq. 13; eq. 8 follows from it). Served demand
-has its containers (the inner sum of eq. 10). Recently started machines stay on. Departures from the paper, each stated where it
-is made. Sigma of eq. 7 costs nothing in the paper, so x is free from step to step. The concave f of eq. 10 is the
-expected number of needed containers under the forecast's distribution times their value (`demand_slices`). A machine
-that boots draws power and holds nothing.
+has its containers (the inner sum of eq. 10). Recently started machines stay on. Departures from the paper, each stated
+where it is made. Sigma of eq. 7 costs nothing in the paper, so x is free from step to step. The concave f of eq. 10 is
+the expected number of needed containers under the forecast's distribution times their value (`demand_slices`). A
+machine that boots draws power and holds nothing.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class CapacityProgram:
         Raises
         ------
         InputError
-            When the park or the outlook can't be planned for.
+            When the park or the outlook is invalid.
         """
         check_park(park, self.model)
         outlook.check(self.model)
@@ -133,7 +133,7 @@ class CapacityProgram:
         if len(self.pairs):
             kind_of, class_of = self.pairs.T
             watts = model.container_watts()[kind_of, class_of]
-            # Where power is paid for being used, an empty container would earn money: it uses none.
+            # If used power were paid for, an empty container would earn money: it uses none.
             cost[x] = hours * np.maximum(outlook.price, 0.0)[:, None] * watts[None] / 1000.0
         cost[y] = -hours * worth[None]
         return cost

@@ -52,7 +52,7 @@ def groups_per_machine(
 
     n tasks fill a machine of capacity C where n m + z(p) s sqrt(n) = C, by the scarcest resource. A container for the
     smallest group holds larger groups on larger machines with a higher probability. A machine that holds no single task
-    with the probability counts for a class only where every machine is so.
+    with the probability counts for a class only if every machine is so.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ applies `raised` to rules without a plan as well. A plan counts containers of cl
 because the free parts are each too small, and at a low service level it provides only for likely demand. So a waiting
 task that fits on no machine that is up or on its way gets a machine at once, whatever the plan wants. Without migration
 of tasks only idle machines go: a busy machine that must go takes no more tasks and idles until its last one ends.
-Invariants: no more machines are wanted than are available; no fewer than the plan wants.
+Invariants: the wanted machines never exceed the available ones, and never fall below the plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotide_core.provisioning.programs import Booleans, Floats, Integers
 
 ROUNDING: Final = 1e-9
 MANY: Final = 1e9
-"""Tasks that ask for nothing which a machine holds."""
+"""A task that needs no resource of a machine."""
 LARGEST_SHAPES: Final = 2000
 """Most different needs of waiting tasks in one step, the largest first (chosen: the next step looks at the rest)."""
 
@@ -33,10 +33,10 @@ class Standing:
     Attributes
     ----------
     available : (M,) machines that could be on.
-    free, kind : (N, R) free parts of the machines that take tasks or will, those that boot included, and their types.
+    free, kind : (N, R) free parts of the machines that take or will take tasks, booting ones included, and their types.
     busy : (N,) whether each has a task, or had one recently.
     waiting : (n, R) needs of the tasks that wait.
-    takes : (n, M) whether a machine of a type takes the task, were it large enough; None for all.
+    takes : (n, M) whether a machine of a type takes the task, apart from its size; None for all.
     moves : whether tasks are moved off machines that must go.
     """
 
@@ -60,7 +60,7 @@ def raised(wanted: Floats, model: CapacityModel, standing: Standing, price: floa
 
     Parameters
     ----------
-    price : money for a kWh now; among types that take a task the one that is cheapest idle is started.
+    price : money for a kWh now; among types that take a task the one with the cheapest idle power is started.
     """
     kinds = len(model.machines)
     on, busy = (np.bincount(rows, minlength=kinds) for rows in (standing.kind, standing.kind[standing.busy]))
@@ -68,7 +68,7 @@ def raised(wanted: Floats, model: CapacityModel, standing: Standing, price: floa
     if len(standing.waiting):
         power = np.array([kind.power.idle for kind in model.machines])
         rent = np.array([kind.hourly_cost for kind in model.machines])
-        # Where energy costs nothing, the one that draws least.
+        # If energy costs nothing, the one with the lowest draw.
         cost = max(price, ROUNDING) * power / 1000.0 + rent
         left = np.maximum(standing.available - on, 0.0)
         # Parts of machines that stay on anyway are filled first.

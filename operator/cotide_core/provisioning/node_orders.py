@@ -71,7 +71,7 @@ class NodeInstruction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node as the cluster shows it.
+    """A node in the cluster.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class NodeView:
     pods, online_pods : pods on it other than those of DaemonSets, and those of online services among them.
     freed : consolidation has emptied and cordoned it, for any taker.
     uid : of the node object; empty where it is not needed.
-    kept : its owner or its role forbids to take it out of service.
+    kept : whether its owner or its role forbids to take it out of service.
     """
 
     name: str
@@ -180,13 +180,12 @@ class OrderBook:
     ) -> tuple[OrderBook, tuple[NodeInstruction, ...]]:
         """Return the book and the actions for the wanted count of each kind; unnamed kinds are left as they are.
 
-        The book must be written down before anything is done. Without ``drains`` another component cordons and stops
-        nodes, with better reasons: the book only orders, and cancels what has not come. ``arrived``: ids of orders
-        with nodes that exist but are not among ``nodes``, since they can't be counted on. ``closed``: ids among them of
-        nodes that others have cordoned. These are waited for as long as a boot may take, since a booting node may be
-        opened when it is done. A node that has joined is neither late nor to be cancelled. ``others``: nodes of no
-        known kind, and whether each is cordoned. A node that was being emptied is opened, unless it has the order to
-        stop.
+        The book must be written down before any action. Without ``drains`` another component cordons and stops nodes,
+        with better reasons: the book only orders, and cancels what has not come. ``arrived``: ids of orders with nodes
+        that exist but are not among ``nodes``, since they can't be counted on. ``closed``: ids among them of nodes that
+        others have cordoned. These are waited for as long as a boot may take, since a booting node may be opened when
+        it is done. A node that has joined is neither late nor to be cancelled. ``others``: nodes of no known kind, and
+        whether each is cordoned. A node that was being emptied is opened, unless it has the order to stop.
         """
         came = {node.order for node in nodes if node.order is not None} | arrived
         orders = [
@@ -278,7 +277,7 @@ def _without_joined(orders: Iterable[NodeOrder], closed: Set[str]) -> list[NodeO
 
 
 def _cancelled(orders: list[NodeOrder], kind: str, surplus: int) -> tuple[list[NodeOrder], int]:
-    """Return the orders with up to ``surplus`` of a kind cancelled, the newest first, and what is left of it."""
+    """Return the orders with up to ``surplus`` of a kind cancelled, the newest first, and the remaining surplus."""
     kept = list(orders)
     for index in reversed(range(len(kept))):
         if surplus and kept[index].kind == kind and kept[index].stage is Stage.ASKED:
@@ -300,7 +299,7 @@ def _held_back(orders: Iterable[NodeOrder], kind: str, room: int) -> set[str]:
 
 
 def _leaving(there: Iterable[NodeView], surplus: int) -> list[NodeView]:
-    """Return nodes to drain: those that may, the emptiest first."""
+    """Return nodes to drain: the permitted ones, the emptiest first."""
     able = sorted((node for node in there if node.may_drain), key=lambda node: (node.pods, node.name))
     return able[: max(surplus, 0)]
 
@@ -308,7 +307,7 @@ def _leaving(there: Iterable[NodeView], surplus: int) -> list[NodeView]:
 def _sent(
     orders: Iterable[NodeOrder], draining: Iterable[str], by_name: Mapping[str, NodeView]
 ) -> list[NodeInstruction]:
-    """Return what is sent each step, until the cluster shows it done."""
+    """Return the instructions of each step, until the cluster shows them done."""
     todo = []
     for order in orders:
         if order.stage is Stage.CANCELLING:

@@ -32,10 +32,10 @@ class DataCentre:
     Attributes
     ----------
     name : of it.
-    servers : capacity in servers, the C of eq. 5: of all resources the one that is scarce counts, since servers are of
+    servers : capacity in servers, the C of eq. 5: the scarce one of all resources counts, since servers are of
         one size.
     on_cost, off_cost : money for adding and for removing a server; eq. 3.
-    overflow : share of ``servers`` beyond them that can be had at the penalty of eq. 5; there is nothing above.
+    overflow : share of ``servers`` beyond them that is available at the penalty of eq. 5; more is impossible.
     """
 
     name: str
@@ -47,7 +47,7 @@ class DataCentre:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLevel:
-    """How fast a service must answer, what it costs when it does not, and what a server of it takes.
+    """A service's speed, the price of missing it, and the size of its servers.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class ServiceLevel:
     service_rate : requests per second that a server handles, mu.
     variability : (c_a^2 + c_s^2) / 2 of Kingman's approximation; 1 for Poisson arrivals and exponential service.
     penalty : money per request that finds no server fast enough: the linear part of h in eq. 4.
-    quadratic_penalty : money per hour and (request per second)^2: what makes h steeper where much is missing.
+    quadratic_penalty : money per hour and (request per second)^2: makes h steeper where much is missing.
     size : what a server of this service takes of a data centre's ``servers``, and of their price.
-    name : of the service, for messages; empty where there is one.
+    name : of the service, for messages; empty for a single service.
     """
 
     delay_seconds: float
@@ -169,9 +169,9 @@ class PlacementOutlook:
 
     Attributes
     ----------
-    demand : (W, S, V) requests per second: the quantile that is the level of safety.
+    demand : (W, S, V) requests per second: the quantile at the level of safety.
     price : (W, L) money for the hour of a server of size 1; carbon included where it is priced. May be negative.
-    available : (L,) share of a data centre that is there, 0 when it is lost; None for all.
+    available : (L,) available share of a data centre, 0 when it is lost; None for all.
     """
 
     demand: Floats
@@ -179,7 +179,7 @@ class PlacementOutlook:
     available: Floats | None = None
 
     def check(self, model: PlacementModel) -> None:
-        """Raise InputError, one sentence, when the outlook can't be planned for."""
+        """Raise InputError, one sentence, when the outlook is invalid."""
         if self.demand.shape != (model.horizon, len(model.services), len(model.networks)):
             raise InputError(f"has shape {self.demand.shape} for {model.horizon} steps", field="demand")
         if self.price.shape != (model.horizon, len(model.centres)):

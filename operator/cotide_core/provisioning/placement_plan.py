@@ -1,6 +1,6 @@
 """A plan of placement: servers by service, data centre and step, the split of requests, and the worth of one more.
 
-Made by `plan_placement` from a program and a solver; its first step only is carried out (Zhang and Boutaba 2014,
+Made by `plan_placement` from a program and a solver; only its first step is carried out (Zhang and Boutaba 2014,
 Algorithm 1). Invariants: servers are whole. In the first step they fit next to the running ones; if all servers that
 the split needs fit, none of them is missing. Requests are split in shares that sum to 1 for every served network.
 """
@@ -50,7 +50,7 @@ class PlacementPlan:
     ----------
     services : S plans.
     worth_of_server : (L,) money that one more server of capacity here would save over the horizon.
-    scarce : (L,) where services rise in the first step into room that is not free before others fall.
+    scarce : (L,) where services rise in the first step into room that becomes free only when others fall.
     cost : of the horizon, in money.
     steps : iterations of the solver.
     """
@@ -79,7 +79,7 @@ def plan_placement(
     Raises
     ------
     InputError
-        When the input can't be planned for, or the solver found no optimum: the caller keeps its last plan.
+        When the input is invalid, or the solver found no optimum: the caller keeps its last plan.
     """
     filled = program.fill(servers, outlook)
     waiting = np.zeros(len(servers), np.bool_) if waits is None else waits
@@ -166,8 +166,8 @@ def hold(before: Floats, wanted: Floats, needed: Floats, band: Floats | float) -
     Parameters
     ----------
     before, wanted : (L,) servers now and in the plan.
-    needed : (L,) servers without which requests would wait.
-    band : share of ``before`` within which a change is not worth making, >= 0, of all or (L,); beyond the paper.
+    needed : (L,) servers that requests need in order not to wait.
+    band : share of ``before``; smaller changes are not made; >= 0, of all or (L,); beyond the paper.
     """
     small = np.abs(wanted - before) <= band * before
     return np.where(small & (before >= needed), before, wanted)

@@ -105,7 +105,7 @@ class PlacementProgram:
         Raises
         ------
         InputError
-            When the state or the outlook can't be planned for.
+            When the state or the outlook is invalid.
         """
         outlook.check(self.model)
         model = self.model

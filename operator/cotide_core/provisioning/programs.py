@@ -54,7 +54,7 @@ class Shift:
 
     Attributes
     ----------
-    columns, rows : of the program before, by column and row of this one.
+    columns, rows : of the former program, by column and row of this one.
     """
 
     columns: NDArray[np.int64]
@@ -107,7 +107,7 @@ class LinearProgram:
     Attributes
     ----------
     whole : marks the columns that must be whole numbers; None for none.
-    shift : how the program of a step follows from that of the step before; None where it does not.
+    shift : how the program of a step follows from that of the former step; None where it does not.
     """
 
     matrix: SparseMatrix
@@ -135,7 +135,7 @@ class QuadraticProgram:
     shift: Shift | None = None
 
     def linear(self) -> LinearProgram:
-        """Return it as a linear program; only where nothing is quadratic."""
+        """Return it as a linear program; only if nothing is quadratic."""
         columns = self.matrix.columns
         bottom = np.full(self.matrix.rows, -np.inf)
         bottom[: self.equalities] = self.bound[: self.equalities]
@@ -175,7 +175,7 @@ class Solution:
 
 
 class LinearSolver(Protocol):
-    """Solves linear programs, with whole numbers or without; may start from the answer before."""
+    """Solves linear programs, with whole numbers or without; may start from the former answer."""
 
     def solve(self, program: LinearProgram) -> Solution:
         """Return the optimum, or the reason why there is none."""
@@ -183,7 +183,7 @@ class LinearSolver(Protocol):
 
 
 class QuadraticSolver(Protocol):
-    """Solves convex quadratic programs; may reuse the factors of the program before."""
+    """Solves convex quadratic programs; may reuse the factors of the former program."""
 
     def solve(self, program: QuadraticProgram) -> Solution:
         """Return the optimum, or the reason why there is none."""

@@ -1,8 +1,8 @@
 """Simple baselines of capacity plans: each rule chooses machines by type from the visible state.
 
 Called by the capacity experiment, in the same run as `capacity_plan`. All work on machines in one fixed order, the most
-energy-efficient first, and know no classes: that is what Zhang and Boutaba 2014, sec. III, call
-heterogeneity-oblivious. Invariant: no rule asks for more machines than there are.
+energy-efficient first, and know no classes. Zhang and Boutaba 2014, sec. III, call this heterogeneity-oblivious.
+Invariant: no rule asks for more machines than exist.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def reactive(fleet: Fleet, used: Floats, waiting: Floats, power: Floats, reserve
     Parameters
     ----------
     used : (R,) resources in use. waiting : (n, R) needs of the tasks that wait.
-    power : (M,) idle watts; a waiting task starts the type that holds it at the least.
+    power : (M,) idle watts; a waiting task starts the type that holds it at the least watts.
     reserve : lowers both thresholds by this factor.
     """
     up = fleet.on @ fleet.capacity
@@ -79,7 +79,7 @@ def for_waiting(fleet: Fleet, power: Floats, tasks: Floats) -> Floats:
 
     Parameters
     ----------
-    power : (M,) idle watts; the type that holds a task at the least is started.
+    power : (M,) idle watts; the type that holds a task at the least watts is started.
     tasks : (n, R) needs of the tasks that wait.
     """
     return pack_waiting(fleet.capacity, power, np.maximum(fleet.there - fleet.on, 0.0), tasks).more

@@ -75,7 +75,7 @@ class NodeAnswer:
     refused : reasons by name of the node; empty where one was chosen.
     reason : the choice in a sentence; empty where kube-scheduler chooses.
     verdicts : why other nodes were refused, in groups.
-    forecast : behind the choice, or behind the refusal that came nearest.
+    forecast : of the choice, or of the nearest refusal.
     """
 
     nodes: tuple[str, ...]
@@ -97,7 +97,7 @@ class ExtenderAdvisor:
     Parameters
     ----------
     config : of the engine next to it.
-    policy : built for this advisor alone; its plan and its monitor are left out.
+    policy : built for this advisor alone; its plan and its monitor are unused.
     forecaster : of latency risks; `use` exchanges it.
     state : empty at first; only the advisor writes it.
     timeout_seconds : after which an unconfirmed assumption is given up.
@@ -150,7 +150,7 @@ class ExtenderAdvisor:
         self._placer.forget_answers()
 
     def assume(self, pod: Pod, node: str, now: float) -> PodAssumed | None:
-        """Count a pod on a node; None where it does not wait for one (see `waits_for_a_node`), or is not known here."""
+        """Count a pod on a node; None if it does not wait for one (see `waits_for_a_node`), or is not known here."""
         record = self.state.record(pod.key)
         if record is None or record.pod.uid != pod.uid or not waits_for_a_node(record.pod):
             return None
@@ -225,7 +225,7 @@ class ExtenderAdvisor:
         return np.where(risk <= accepted, 0.5 + 0.5 * worth, 0.5 * (1.0 - risk))
 
     def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]], now: float) -> list[str]:
-        """Return the nodes where kube-scheduler may evict the pods that it wants to for a pod.
+        """Return the nodes where kube-scheduler may evict its chosen victims for a pod.
 
         Parameters
         ----------
@@ -300,7 +300,7 @@ class ExtenderAdvisor:
 
     @staticmethod
     def _cordoned(snapshot: Snapshot, row: int, now: float) -> bool:
-        """Whether the engine's monitor keeps batch and gratis pods off a node: it writes so on the node."""
+        """Whether the engine's monitor keeps batch and gratis pods off a node, as written on the node."""
         node = snapshot.nodes[row]
         until = None if node is None else node.cordoned_until_seconds
         return until is not None and until > now
@@ -366,7 +366,7 @@ class ExtenderAdvisor:
 
     @staticmethod
     def _shares(scores: Floats) -> Floats:
-        """Return scores as shares between the lowest and the highest; 1 for all where they are equal."""
+        """Return scores as shares between the lowest and the highest; 1 for all if they are equal."""
         finite = np.where(np.isfinite(scores), scores, np.nan)
         if np.isnan(finite).all():
             return np.zeros(len(scores))

@@ -3,7 +3,7 @@
 Owned by `slack_scheduler`. Slack is computed once per cycle and stays fixed within it. What pods hold is subtracted
 from it at each question. Where longer horizons than a slot are forecast, a run is judged by the slack up to its own
 end. The lengths of earlier questions are kept up to date, so that a node which eases for one of them is noticed.
-Invariant: same state, same time, same lengths give the same numbers.
+Invariant: same state, same time and same lengths give the same numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OpenRows(NamedTuple):
     tally: Integers
 
     def of(self, kind: int) -> tuple[int, int]:
-        """Return how many nodes are of a kind, and the lowest row of these."""
+        """Return the number of nodes of a kind, and their lowest row."""
         return self.tally.item(kind, COUNT), self.tally.item(kind, FIRST)
 
 
@@ -62,7 +62,7 @@ class Claims(NamedTuple):
 
 @cache
 def _compile() -> None:
-    """Compile what placements need before the first one needs it, which must not wait for seconds."""
+    """Compile the code of placements before the first one needs it, since that must not wait for seconds."""
     none, pair, rows = np.zeros(0, np.bool_), np.zeros((2, 0)), np.zeros(0, np.int64)
     held = np.zeros((3, 2, 0), np.int64)
     open_rows(np.zeros(0, np.int16), none, none, pair, pair, held, pair, pair, HELD, 0.0, 0.0, 0.0)
@@ -121,7 +121,7 @@ class ForecastSlack:
         return found
 
     def room(self, shape: Shape) -> Floats:
-        """Return (2, N) what pods of a shape find until they will have ended, claims not counted."""
+        """Return (2, N) what pods of a shape find until their end, claims not counted."""
         taken, expected = self._taken(shape)
         held: Floats = self.held().astype(np.float64)
         if taken != HELD:
@@ -142,7 +142,7 @@ class ForecastSlack:
 
         Parameters
         ----------
-        fits : (N,) 0 where it fits, as `placement.candidates` has them.
+        fits : (N,) 0 where it fits, as in `placement.candidates`.
         asked : millicores and bytes.
         """
         taken, expected = self._taken(shape)

@@ -184,7 +184,7 @@ class ArrivalRelief:
 
     def __init__(self) -> None:
         self._due: dict[str, str] = {}
-        """The key of the pod that came, by node."""
+        """The key of the arrived pod, by node."""
 
     def relieve(
         self,
@@ -295,9 +295,9 @@ def evictions_of(
 
 
 def promised(key: str, state: ClusterState) -> PodRecord | None:
-    """Return an online pod that a Workload promises something for and that is on a row; None for any other.
+    """Return an online pod on a row, if a Workload gives it a promise; None for any other.
 
-    Its Workload may have gone, or its class changed, since it was measured.
+    Its Workload may have gone, or its class changed, since the measurement.
     """
     record = state.record(key)
     if record is None or record.row < 0:
@@ -348,7 +348,7 @@ def _worth_of_a_break(option: Option, seconds: float, stays: float, lost: float)
 def best_rounds(
     options: Sequence[Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster, worth: Gain
 ) -> dict[str, Round]:
-    """Return the round of each service that is worth it; one call of the forecaster for all."""
+    """Return the worthwhile round of each service; one call of the forecaster for all."""
     services = list(dict.fromkeys(option.service for option in options))
     departures = [Departure(key, ()) for key in services]
     departures += [Departure(option.service, tuple(victim.record for victim in option.victims)) for option in options]

@@ -1,10 +1,10 @@
 """Takes batch work off a node with a service that holds its limit, but with a measured p95 rising towards it.
 
-Owned by the capacity of a policy that relieves latencies, where `relieves_trend` is set; given each measured p95, asked
-in every cycle. The log of the p95 over its limit is extrapolated, by a straight line through the latest samples of one
-mix. A sample next to other batch work does not belong to the line.
+Owned by the capacity of a policy that relieves latencies, where `relieves_trend` is set; receives each measured p95,
+asked in every cycle. The log of the p95 over its limit is extrapolated, by a straight line through the latest samples
+of one mix. A sample next to other batch work does not belong to the line.
 
-What acting before the break is worth. P is the probability that the next sample is above the limit (normal, by the
+The worth of acting before the break. P is the probability that the next sample is above the limit (normal, by the
 line's own error of prediction). `latency_relief` would relieve a break anyway, once it was measured and observed for D
 seconds. The price is L, the work of the same pods. So waiting costs ``P (1 - q/p) D`` seconds over the limit, with p
 and q the model's forecasts with and without the pods. Acting now throws away L where nothing would have broken: ``(1 -
@@ -46,7 +46,7 @@ from cotide_core.state.cluster_state import ClusterState
 
 LEAST_SAMPLES: Final = 5
 MOST_SAMPLES: Final = 8
-"""Of a line (chosen: two to four minutes of a scrape each 15 or 30 s)."""
+"""Of a line (chosen: two to four minutes with a scrape each 15 or 30 s)."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class TrendRelief:
         self._sampled: dict[str, None] = {}
         """Pods with an unjudged latest sample, in order."""
         self._next: dict[str, float] = {}
-        """By node: before that it gets no other round."""
+        """By node: the time before which it gets no other round."""
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
         """Apply a measurement."""
@@ -182,7 +182,7 @@ class TrendRelief:
 def crossing_probability(times: list[float], logs: list[float], at: float) -> float:
     """Return the probability that a straight line through samples, with their noise about it, is above 0 at a moment.
 
-    0 where the line does not rise. Least squares; the error of prediction of one more sample is taken as normal.
+    0 if the line does not rise. Least squares; the error of prediction of one more sample counts as normal.
 
     Parameters
     ----------

@@ -148,7 +148,7 @@ class OverloadMonitor:
         return any(now < node.cordoned_until for node in self._nodes.values())
 
     def cordoned(self, state: ClusterState, now: float) -> Booleans:
-        """Return (N,) whether batch and gratis pods are kept off."""
+        """Return (N,) whether a row takes no batch and gratis pods."""
         kept_off = np.zeros(state.columns.size, np.bool_)
         for name, node in self._nodes.items():
             row = state.columns.row_of.get(name)
@@ -185,7 +185,7 @@ class OverloadMonitor:
     def _to_judge(
         self, state: ClusterState, fresh: Booleans, load: Floats, physical: Floats, waiting: Floats
     ) -> list[int]:
-        """Return the rows that are over now, or were and are not calm again."""
+        """Return the rows that are over now, or were over and are not calm again."""
         over = (load > self._config.overload_share * physical).any(axis=0) & fresh
         present = (state.columns.nodes[row] for row in np.flatnonzero(over).tolist())
         self._over = tuple(node.name for node in present if node is not None)

@@ -186,7 +186,7 @@ class RequestedCapacity(RoomMaking):
 
     @property
     def alarms(self) -> Alarms:
-        """Which nodes are overloaded and which are cordoned, as of the last `begin`."""
+        """Which nodes are overloaded and which are cordoned, at the last `begin`."""
         return self._monitor.alarms
 
     @property
@@ -199,7 +199,7 @@ class RequestedCapacity(RoomMaking):
         return self._state.host_load.physical().astype(np.int64)
 
     def leave_out(self, shape: Shape, may: Booleans) -> None:
-        """Set (N,) ``may`` to False where pods of a shape get nothing now, whatever ends: on cordoned nodes."""
+        """Set (N,) ``may`` to False where pods of a shape get nothing now even if others end: on cordoned nodes."""
         del shape
         if self._monitor.keeps_off(self._now):
             may &= ~self._monitor.cordoned(self._state, self._now)
@@ -250,7 +250,7 @@ class RequestedCapacity(RoomMaking):
         return worked * self._state.demand(record.pod.requests).millicores / 1000.0
 
     def _remaining(self, record: PodRecord) -> float:
-        """Return for how many seconds a pod is still expected to run.
+        """Return the seconds that a pod is still expected to run.
 
         It runs up to its predicted run time (p50). An overdue pod runs for as long again as it is overdue, and a pod
         without a forecast for as long as it has run.

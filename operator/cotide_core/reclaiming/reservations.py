@@ -4,7 +4,7 @@ Owned by `preemption.room_making`, read by it, by `plans` and by `slack_schedule
 for it are two sides of one sum. While victims still hold their amounts the claim takes nothing more, and as they go it
 takes the amounts that they free. Claimed named resources and host ports are subtracted from the node's free amounts
 (`NodeColumns.reserve`), so every reader leaves them. While a pod that may use a claim looks, the claim is lifted.
-Invariant: after `settle`, what a node reserves is the sum over the claims on it that are not lifted.
+Invariant: after `settle`, a node reserves the sum over the claims on it that are not lifted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reservations:
         self._by_priority = by_priority
         self._lifted: frozenset[str] = frozenset()
         self._settled: dict[str, tuple[int, int]] = {}
-        """Of each node with claims, its versions when it was settled last."""
+        """For each node with claims, its versions at the last settling."""
         self._claimed: dict[tuple[int, int], Integers] = {}
         """(2 + R, capacity) what is claimed, by importance, as of `_summed`: version of the claims, layout of rows."""
         self._counted: dict[str, Nomination] = {}

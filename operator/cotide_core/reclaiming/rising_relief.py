@@ -64,9 +64,9 @@ class RisingRelief:
     def __init__(self, config: HierarchicalConfig) -> None:
         self._config = config
         self._holds: dict[str, float] = {}
-        """When each pod of a service was measured within its limit, the latest."""
+        """Time of the latest measurement of each service pod within its limit."""
         self._next: dict[str, float] = {}
-        """By node: before that it gets no other round."""
+        """By node: the time before which it gets no other round."""
         self._judged: dict[str, int] = {}
         """Version of each pod's row at the last question about it: an unchanged node is asked about once."""
 
@@ -154,7 +154,7 @@ class RisingRelief:
 def _rounds(
     options: list[Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster, seconds: float
 ) -> list[_Round]:
-    """Return the rounds that are worth it; one call of the forecaster for all."""
+    """Return the worthwhile rounds; one call of the forecaster for all."""
     services = list(dict.fromkeys(option.service for option in options))
     departures = [Departure(key, (), horizon) for key in services for horizon in (0, NEAREST_HORIZON)]
     departures += [

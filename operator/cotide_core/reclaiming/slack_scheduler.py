@@ -11,8 +11,8 @@ The node with the most left takes the pod, unless the policy has a rank or a gua
 have enough, and a node that it refuses is neither taken nor freed. A batch pod that finds none displaces gratis pods
 (`preemption`) and is nominated for the space, which is kept for it (`reservations`). C - P is `host_load.slack`.
 Without a trusted forecast, P is what online pods ask for and C is all that is allocatable. L already contains what is
-held (eq. 14 forecasts the level), so by default it takes the place of B + G. What a kubelet would refuse
-(`feasibility`) is refused first.
+held (eq. 14 forecasts the level), so by default it takes the place of B + G. Refusals of a kubelet (`feasibility`) come
+first.
 
 Invariants: an online pod is never evicted for a batch or gratis pod. No decision of this module fills a node above C -
 P. Same state, same events and same seed give the same decisions.
@@ -86,7 +86,7 @@ class SlackScheduler(RequestedCapacity):
         return self._relieve_nodes(now, forecaster)
 
     def next_change(self, now: float) -> float:
-        """Return when `begin` has something to do by itself, not before ``now``; infinite for never."""
+        """Return when `begin` next has something to do by itself, at ``now`` or later; infinite for never."""
         return now if self._state.relieved else super().next_change(now)
 
     def _place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
@@ -153,8 +153,8 @@ class SlackScheduler(RequestedCapacity):
     def _likely(self, snapshot: Snapshot, upcoming: Sequence[Shape]) -> list[tuple[Shape, Integers]]:
         """Return the batch and gratis shapes that the next decisions will ask the guard about, and their nodes.
 
-        The pods before a pod will take some of the best nodes, so the k-th is expected to look at those from rank k on.
-        A wrong guess costs a call, never another decision.
+        The pods before a pod will take some of the best nodes, so the k-th pod probably looks at those from rank k on.
+        A wrong guess costs a call and leaves the decision the same.
         """
         relief, rest = snapshot.columns.relief_clock, MOST_AHEAD
         last: dict[Shape, int] = {}

@@ -1,6 +1,6 @@
 """Chooses the pods to take off a node: a pure choice among pods that may go.
 
-Called by `slack_scheduler` for a batch pod that needs room and by `overload_monitor` for a node that has too little. A
+Called by `slack_scheduler` for a batch pod that needs room and by `overload_monitor` for an overloaded node. A
 candidate frees some of the lacking amounts. A choice frees at least the lack, and contains only pods that it needs.
 Invariants: an online pod is never a candidate, and a protected pod only where an administrator overrides its owner.
 Pods that would rather stay are chosen only where the others don't suffice. Same candidates give the same choice.
@@ -27,7 +27,7 @@ class Candidate:
 
     Attributes
     ----------
-    frees : (K,) what it would free of each of the K amounts in question.
+    frees : (K,) what it would free of each of the K lacking amounts.
     lost : core seconds of work that are lost with it.
     """
 

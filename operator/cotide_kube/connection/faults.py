@@ -47,11 +47,11 @@ def why_unreachable(
 
     Parameters
     ----------
-    server : the address that was asked; only its scheme matters here.
-    seconds : how long an answer was waited for, where that is known.
-    trust : which settings to check where certificates are at fault.
+    server : the requested address; only its scheme matters here.
+    seconds : how long the client waited for an answer, if known.
+    trust : the settings to check when certificates are at fault.
     """
-    # Those of aiohttp that hold another have its class as well, and none of its fields.
+    # Errors of aiohttp that contain another have its class as well, and none of its fields.
     inside = [
         cause for cause in _inside(error) if not hasattr(cause, "os_error") and not hasattr(cause, "certificate_error")
     ]

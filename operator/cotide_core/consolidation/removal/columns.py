@@ -12,7 +12,7 @@ columns:
   their column. Addresses are not distinguished: two pods on different addresses of a port, which the engine would let
   share a node, count as a conflict.
 
-Services of exclusive Workloads are counted on their own. Invariant: a pod that the kernel puts on a node passes
+Services of exclusive Workloads are counted separately. Invariant: a pod that the kernel puts on a node passes
 `Feasibility.code` there after the moves before it (tests/core/consolidation/test_what_if.py).
 """
 

@@ -5,9 +5,9 @@ is free only when every pod of it finds another. Nodes that took a moved pod are
 need no order among each other: every target has room as things are, and none is freed. So a light node that took a pod
 of a lighter one costs a freed node, or a heavier one in its place. Further tries reserve the lightest nodes, as many as
 the first try freed and some more. These take nothing until the plan finds that they can't go. The try that frees most
-nodes counts; of several, the one that moves fewest pods. Nodes that are empty are free without a move, and take
-nothing. A gang moves no more pods than it can spare, or all of them, off its one node. Nodes that are being drained
-come first: their remaining pods will need room too, and room that is not kept for them would be given twice.
+nodes counts; of several, the one that moves fewest pods. Empty nodes are free without a move, and take nothing. A gang
+moves no more pods than it can spare, or all of them, off its one node. Nodes that are being drained come first: their
+remaining pods will need room too, and room that is not kept for them would be given twice.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Freed:
 
     @property
     def at_once(self) -> int:
-        """Pods that are on their way at once, at most."""
+        """Most pods that are on their way at once."""
         return max((len(pair) for pair in self.together), default=min(len(self.moves), 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Emptying:
-    """A node that will be empty by itself: cordon it and wait, the median and nine times in ten."""
+    """A node that will be empty by itself: cordon it and wait for the median and p90 times."""
 
     node: str
     p50_seconds: float
@@ -72,7 +72,7 @@ class DrainPlan:
     freed : in the order of draining. emptying : nodes that had better empty by themselves.
     kept : nodes with a pod that must stay, one such pod each.
     used_before, used_after : nodes with pods to place, now and after this plan and the drains in progress.
-    fewest : no plan, whatever it moves, has fewer nodes in use (by volume of the requests).
+    fewest : the least number of nodes in use of any plan (by volume of the requests).
     """
 
     freed: tuple[Freed, ...]
@@ -211,7 +211,7 @@ def free_one(board: Board, spare: GangSpare, row: int, targets: Integers) -> int
 
 @compiled
 def movable_pods(board: Board, row: int) -> int:
-    """Return how many pods of a node would move."""
+    """Return the number of pods of a node that would move."""
     count = 0
     for index in range(board.first[row], board.first[row + 1]):
         count += board.stays[board.pods[index]] == 0

@@ -41,7 +41,7 @@ def gangs_of(everybody: Iterable[PodRecord], placed: Sequence[PodRecord]) -> tup
     -------
     tuple
         (P,) the number of each pod's gang, -1 for none; (G,) pods of each beyond its minimum; (G,) pods of each that
-        hold a node and are not on their way out.
+        hold a node and are not leaving.
     """
     gangs: dict[str, int] = {}
     rules: list[Gang] = []

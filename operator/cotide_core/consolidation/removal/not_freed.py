@@ -37,12 +37,13 @@ def not_freed(
     most: int,
     kept: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[tuple[Left, ...], int]:
-    """Return a line for each node in use that is neither freed, left to empty nor kept, and how many more there are.
+    """Return a line for each node in use that is neither freed, left to empty nor kept, and the number of further ones.
 
     Parameters
     ----------
     columns, rules, excluded : the input of the plan.
-    most : lines at most; nodes that the plan tried in vain come first, of these the lightest, then those that take pods
+    most : lines at most; nodes that the plan failed to free come first, of these the lightest, then those that take
+    pods
         or are left out.
     kept : by name, why no program may take a node out of service.
     """
@@ -86,7 +87,7 @@ def _after(columns: RemovalColumns, rules: MoveRules, plan: DrainPlan) -> tuple[
 
 
 def _asked(columns: RemovalColumns, rules: MoveRules, board: Board, row: int) -> tuple[str, str] | None:
-    """Return a pod of the node that finds no other, the largest of those, and why; None when all find one."""
+    """Return a pod of the node that finds no other, the largest of those, and the reason; None when all find one."""
     of_node = board.pods[board.first[row] : board.first[row + 1]]
     movable = int(np.count_nonzero(columns.stays[of_node] == Stay.NONE))
     if movable > rules.moves_per_node:

@@ -39,7 +39,7 @@ class ServiceGuard:
         self._forecaster = forecaster
 
     def refused(self, shape: Shape, rows: NDArray[np.intp], snapshot: Snapshot) -> Booleans:
-        """Return whether each row is refused for one pod of a shape; its own node is judged as any other."""
+        """Return whether each row is refused for one pod of a shape; its own node is judged like any other."""
         found = np.zeros(len(rows), np.bool_)
         about = np.flatnonzero(self._guard.concerned(snapshot, shape, rows))
         if len(about):

@@ -28,10 +28,10 @@ class Board(NamedTuple):
 
     Attributes
     ----------
-    free : (K, N), turned, since one column of all nodes is read at a time.
+    free : (K, N), transposed, since one column of all nodes is read at a time.
     takes, wants, allowed, shape_of, stays, services, exclusive, service_of : as in `RemovalColumns`.
     closed : (N,) nodes that take nothing. reserve : (K, N) what must stay free on a node that takes something.
-    per_cpu, per_memory : (N,) 1 / what the node has.
+    per_cpu, per_memory : (N,) 1 / the node's amount.
     first, pods : pods by node: those of row n are ``pods[first[n]:first[n + 1]]``, largest first.
     columns_first, columns_of : columns that a shape wants, laid out in the same way.
     """
@@ -60,7 +60,7 @@ def board_of(columns: RemovalColumns, reserve_share: float = 0.0) -> Board:
     resources = len(columns.resources)
     reserve = np.zeros(columns.free.T.shape, np.int64)
     if reserve_share:
-        # Only of cpu and memory: a reserve of pods or devices would be a whole one of few.
+        # Only of cpu and memory: of pods or devices, of which a node has few, a share would be a whole one.
         for column in (CPU_COLUMN, MEMORY_COLUMN):
             reserve[column] = np.ceil(columns.capacity[:, column] * reserve_share)
     physical = np.maximum(columns.capacity[:, [CPU_COLUMN, MEMORY_COLUMN]], 1)
@@ -113,7 +113,7 @@ def fits_on(board: Board, shape: int, node: int) -> bool:
 
 @compiled
 def best_node(board: Board, shape: int) -> int:
-    """Return the open node with room that is fullest with one more pod of a shape; -1 when there is none."""
+    """Return the open node with room that is fullest with one more pod of a shape; -1 if there is none."""
     best, best_left = -1, 2.0
     cpu, memory = board.takes[shape, CPU_COLUMN], board.takes[shape, MEMORY_COLUMN]
     free_cpu, free_memory = board.free[CPU_COLUMN], board.free[MEMORY_COLUMN]

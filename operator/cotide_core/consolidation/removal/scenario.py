@@ -52,7 +52,7 @@ class Scenario:
 
     Attributes
     ----------
-    without : names of nodes that are gone. added : nodes that come.
+    without : names of removed nodes. added : new nodes.
     scaled : Workload or Job (``namespace/name``) to a factor from 0 up.
     policy : that decides; None for the configured one.
     """
@@ -65,7 +65,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod that would wait, why, and whether it waits already."""
+    """A pod that would wait, the reason, and whether it waits already."""
 
     pod: str
     why: str
@@ -79,7 +79,7 @@ class ScenarioAnswer:
 
     Attributes
     ----------
-    moves : pods of nodes that go, and where to. placed : waiting and new pods that would run, by their node.
+    moves : pods of removed nodes, and their new nodes. placed : waiting and new pods that would run, by their node.
     waits : pods without a node; reasons `QosAtRisk` are latency limits that a placement would break.
     at_risk : online pods of moves and placed on a node that is predicted to break a latency limit.
     evicted : pods that the policy would evict to make room, and those of gangs that would be released.
@@ -232,7 +232,7 @@ def _workloads(records: Iterable[PodRecord]) -> list[str]:
 
 
 def _scaled(records: list[PodRecord], scaled: Mapping[str, float]) -> tuple[list[Pod], frozenset[str]]:
-    """Return the pods that come and the keys of those that go, the newest first."""
+    """Return the new pods and the keys of the removed ones, the newest first."""
     added: list[Pod] = []
     removed: set[str] = set()
     for name, factor in scaled.items():

@@ -60,7 +60,7 @@ class PodFacts:
 
     Attributes
     ----------
-    controlled : whether a controller would make it again.
+    controlled : whether a controller would recreate it.
     goes_with_node : a DaemonSet's or a mirror pod: it ends with its node and is no load to move.
     keeps_node : such a pod with a protected node: its owner forbids programs to disturb it, by Karpenter's annotation.
     local_storage : emptyDir or hostPath volumes that would lose their content.
@@ -87,13 +87,13 @@ class MoveRules:
     Attributes
     ----------
     excluded_namespaces : namespaces of pods that stay.
-    minimum_age_seconds : a pod that started less than this ago stays (chosen: ten minutes): what was just moved is not
-        moved again, which bounds the moves under a load that breathes.
+    minimum_age_seconds : a pod that started less than this ago stays (chosen: ten minutes): a moved pod is not
+        moved again soon, which bounds the moves under a varying load.
     pays_after_seconds : a pod that ends sooner, by the median forecast, is not moved (chosen: half an hour).
     empties_within_seconds : a node with pods that end sooner, nine times in ten, may empty by itself.
     local_storage, prefer_no_eviction : whether such pods may be moved.
     reserve_share : share of each resource that stays free on a node that takes moved pods (chosen: a tenth): without it
-        the next pod that comes would open again what was just closed.
+        the next new pod would open again a node that was just closed.
     most_moves : pods that a plan moves at most.
     moves_per_node : pods that are moved at most for one node freed.
     gang_most : pods of a gang that may leave a node together, where it can't spare them one by one; 0: none do.
@@ -153,7 +153,7 @@ def stay_of(pod: Pod, constraints: Constraints, now: float) -> Stay:
 
 
 def _tied(pod: Pod) -> bool:
-    """Whether what a pod demands depends on where others go, or on where its volumes are."""
+    """Whether a pod's demands depend on the places of others, or on the places of its volumes."""
     if pod.volume_terms or pod.open_claims or pod.sole_claims or pod.blocked:
         return True
     rules = pod.rules

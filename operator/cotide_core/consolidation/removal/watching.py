@@ -68,7 +68,7 @@ class Standing:
     ----------
     mark, since : our action and its time.
     pods : on it now that would need another node; meaningless without a mark.
-    p50_seconds, p90_seconds : of an `EMPTYING` node, from `since` on.
+    p50_seconds, p90_seconds : of an `EMPTYING` node, counted from `since`.
     given_back, demanded : time of our last uncordoning, and whether the reason was waiting pods.
     moved : time of each eviction by us from it, by the pod's uid.
     """
@@ -95,7 +95,7 @@ class WatchRules:
     keep_freed_seconds : after it a freed node that was not taken is given back.
     spare_nodes : empty nodes that stay open, so that the next pods need not wait for one.
     opens_spares : whether freed ones are opened where fewer are empty. Only where pods go to the fullest node: a
-        scheduler that spreads puts what is moved next on the one just opened, and so on without end.
+        scheduler that spreads puts the next moved pods on the node just opened, and so on without end.
     """
 
     moves_per_hour: int = 60
@@ -109,7 +109,7 @@ class WatchRules:
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """A node to uncordon, and why; `demanded`: because pods wait; `late`: it did not empty by itself in its time."""
+    """A node to uncordon, and why; `demanded`: because pods wait; `late`: it was not empty in time."""
 
     node: str
     why: str
@@ -133,7 +133,7 @@ class ClusterView:
 
     Attributes
     ----------
-    plan : of the nodes that are open; None when there was no time for one, or pods wait.
+    plan : of the nodes that are open; None if there was no time for one, or pods wait.
     standings : of the nodes that carry our mark or our record.
     draining : nodes that are being drained by this process.
     beside : pods that may be on their way from these, beyond one of each: those of a gang leave at once.

@@ -30,7 +30,7 @@ BESIDE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A pod and where it would go."""
+    """A pod and its new node."""
 
     pod: str
     source: str
@@ -52,7 +52,7 @@ class Answer:
 
     Attributes
     ----------
-    moves : pods that find a node. waits : pods that don't.
+    moves : pods that find a node. waits : pods that find none.
     against : pods that the removal would disturb against a statement about them; they are in moves or waits, too.
     """
 

@@ -1,9 +1,9 @@
-"""Which pods of one node would leave for a pod: all that may are taken off, and as many as possible are put back.
+"""Which pods of one node would leave for a pod: all permitted pods are taken off, and as many as possible are put back.
 
 Called by `plans` for a few nodes. Pods that a disruption budget or their owner protects are put back first, then the
 most important ones. Among equals the one that runs longest (online) or with most work to lose (batch, gratis) is put
-back first. Pods that leave the node already are counted on first. Pure except for the callables. Invariants: no pod
-goes that the rule does not allow; what goes suffices; none of it could stay.
+back first. Pods that leave the node already are counted on first. Pure except for the callables. Invariants: only pods
+that the rule allows go; the pods that go suffice; none of them could stay.
 
 Source: kube-scheduler's DefaultPreemption (SelectVictimsOnNode). Among batch and gratis pods of equal rank the choice
 is that of `victim_selection`, since their work is lost and its amount is predicted.
@@ -32,7 +32,9 @@ Passes = Callable[[int, Sequence[Pod]], bool]
 """Whether ports and rules about other pods allow a pod on a row once some pods of the row are gone."""
 ONLINE_RANK = WorkloadClass.ONLINE.rank
 PRIORITY_OFFSET: Final = 2**31
-"""Makes each priority a positive number, so that of equal pods fewer sum to less (kube-scheduler's MaxInt32 + 1)."""
+"""Makes each priority a positive number, so that fewer equal pods have a smaller sum (kube-scheduler's MaxInt32 +
+1).
+"""
 
 
 class Rule(NamedTuple):
@@ -46,7 +48,7 @@ class Rule(NamedTuple):
     """Pods of its class and lower priority."""
 
     def allows(self, rank: int, priority: int) -> bool:
-        """Whether pods of a class and priority may go for it."""
+        """Whether pods of a class and priority may leave for it."""
         if rank == self.rank:
             return self.equals and priority < self.priority
         return self.lower and rank < self.rank
@@ -70,7 +72,7 @@ class Found(NamedTuple):
 
     victims: tuple[Victim, ...]
     coming: tuple[str, ...]
-    """Keys of the pods on their way out that are counted on."""
+    """Keys of the leaving pods that the plan counts on."""
     cost: Cost
 
 
@@ -78,9 +80,9 @@ class RowPods(NamedTuple):
     """The pods of a row, in one cycle."""
 
     leaving: list[PodRecord]
-    """That are on their way out."""
+    """Pods on their way out."""
     open: list[PodRecord]
-    """That may be asked to go, the most important first, and among equals the one that began first."""
+    """Pods that may be asked to go, the most important first, and among equals the one that began first."""
 
 
 class PodsByRow:
@@ -102,7 +104,7 @@ class PodsByRow:
         self._known.clear()
 
     def forget(self, row: int) -> None:
-        """Look at a row again: some of its pods were asked to go."""
+        """Read a row again: some of its pods were asked to go."""
         self._known.pop(row, None)
 
     def of(self, row: int, now: float) -> RowPods:
@@ -137,10 +139,10 @@ def _willingness(pod: Pod, now: float) -> tuple[int, int, float, str]:
 
 @dataclass(slots=True)
 class _Leaving:
-    """The pods of a row that may go, while they are put back."""
+    """The pods of a row that may go, during the step that puts pods back."""
 
     spare: list[float]
-    """(K,) what would be free beyond what is asked for."""
+    """(K,) what would be free beyond the request."""
     victims: list[Victim]
     gone: list[Pod]
 
@@ -150,7 +152,7 @@ class DryRun:
 
     Parameters
     ----------
-    resources : names of the resources asked for; amounts are of these, after cpu and memory of the slack with
+    resources : names of the requested resources; amounts are of these, after cpu and memory of the slack with
         ``by_slack``.
     passes : None where amounts decide alone.
     """
@@ -179,11 +181,11 @@ class DryRun:
 
     @property
     def is_local(self) -> bool:
-        """Whether what a node costs depends on that node alone."""
+        """Whether the cost of a node depends on that node alone."""
         return self._passes is None
 
     def on(self, row: int, gap: Iterable[float]) -> Found | None:
-        """Return what would go from a row that lacks amounts; None where nothing that may go suffices.
+        """Return what would go from a row that lacks amounts; None if all that may go do not suffice.
 
         Parameters
         ----------
@@ -233,7 +235,7 @@ class DryRun:
             found = tuple(1 if name == PODS else wanted.get(name, 0) for name in self._resources)
             if self._by_slack:
                 demand = self._state.demand(pod.requests)
-                # What an online pod asks for is not what its node's predicted peak loses with it.
+                # A request of an online pod differs from the drop of its node's predicted peak when it leaves.
                 found = ((0, 0) if key[1] else (demand.millicores, demand.memory_bytes)) + found
             self._frees[key] = found
         return found

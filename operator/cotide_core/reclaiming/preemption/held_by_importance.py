@@ -1,8 +1,7 @@
 """What the pods of each importance hold on each node, so that nodes where their leaving helps are found at once.
 
 Owned by `plans.Preemption`. It follows the journal of changed rows and is made at the first question, so a cluster
-without displaced pods pays nothing. Invariant: after `refresh`, each level is what a recount over the placed pods
-gives.
+without displaced pods pays nothing. Invariant: after `refresh`, each level equals a recount over the placed pods.
 """
 
 from __future__ import annotations

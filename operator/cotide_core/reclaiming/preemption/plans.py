@@ -1,11 +1,11 @@
-"""Which node a pod gets that fits on none, and which less important pods leave it.
+"""Which node a pod gets that fits on none, and which less important pods leave that node.
 
 Called by `room_making` for a pod that no node takes. One rule of importance: class first (online, batch, gratis), then
 priority (`dry_run.Rule`). That batch pods displace gratis pods is a case of it (Jiang et al., Algorithm 1, lines
 10-14). `held_by_importance` finds nodes by the amounts that each importance holds. A few of the most promising are then
 tried (`dry_run`), and the cheapest one is taken. The order is that of kube-scheduler's DefaultPreemption: fewest
 budgets broken, lowest highest importance, smallest sum of priorities, fewest pods, latest start. Invariants: a plan is
-made only where it suffices; same state, same generator, same plan.
+made only where it suffices; same state and same generator give the same plan.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import PODS
 
 NODES_ASKED: Final = 32
-"""Nodes that the latency guard is asked about for one pod, those with the most room after it first (chosen: a ms)."""
+"""Nodes of one pod's question to the latency guard, those with the most room after it first (chosen: a ms)."""
 NODES_TRIED_LEAST: Final = 100
 NODES_TRIED_SHARE: Final = 10
-"""Nodes that are tried for one pod: so many, or one in so many (kube-scheduler's minCandidateNodesAbsolute and
-minCandidateNodesPercentage)."""
+"""Nodes that are tried for one pod: this number, or one in this number (kube-scheduler's minCandidateNodesAbsolute and
+minCandidateNodesPercentage).
+"""
 RULES_TRIED: Final = 4
-"""Times as many may be tried in vain where rules about other pods decide (chosen: some 50 ms)."""
+"""Factor on the failed tries where rules about other pods decide (chosen: some 50 ms)."""
 SHAPES_KNOWN: Final = 32
 """Shapes with remembered costs of nodes within a cycle (chosen: 100 nodes of each)."""
 Admits = Callable[[NDArray[np.intp]], Booleans]
@@ -56,7 +57,7 @@ class Plan:
     row: int
     victims: tuple[Victim, ...]
     coming: tuple[str, ...]
-    """Keys of the pods on their way out that are counted on."""
+    """Keys of the leaving pods that the plan counts on."""
 
 
 class Preemption:
@@ -113,7 +114,7 @@ class Preemption:
         return Rule(*pod.importance, lower, equals) if pod.preempts and (lower or equals) else None
 
     def has_victims(self, pod: Pod, now: float) -> bool:
-        """Whether there is any placed pod that may be displaced for this one."""
+        """Whether any placed pod may be displaced for this one."""
         rule = self.rule(pod)
         if rule is None:
             return False
@@ -130,14 +131,14 @@ class Preemption:
         now: float,
         admits: Admits | None,
     ) -> Plan | None:
-        """Return which pods make room, or None where it does not help that any leave.
+        """Return which pods make room, or None if no leaving pods would help.
 
         Parameters
         ----------
         room : (2, N) cpu and memory that pods of its class find, claims not counted; the pod must hold no claim. None
             where its requests decide alone.
         allowed : (N,) nodes that may be looked at.
-        lost : the work that goes with a victim, in core seconds.
+        lost : the work that is lost with a victim, in core seconds.
         admits : returns which of some rows the latency guard allows, as they are now: a smaller mix is no riskier.
         """
         rule, fit = self.rule(entry.pod), entry.shape.fit
@@ -175,7 +176,7 @@ class Preemption:
     def _tried(
         self, trial: DryRun, row: int, gap: Amounts, known: dict[int, tuple[int, Amounts, Found | None]]
     ) -> Found | None:
-        """Return what a node would cost, as it was found in this cycle where nothing changed."""
+        """Return the cost of a node; if nothing changed, the result found earlier in this cycle."""
         version = self._state.columns.versions.item(row)
         before = known.get(row)
         if before is not None and before[0] == version and before[1] == gap:

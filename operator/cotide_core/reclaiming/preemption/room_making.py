@@ -1,14 +1,14 @@
 """Claims of one engine: the pods that wait for room and their nodes, the pods that take it, and the end of a claim.
 
-The part of a policy's capacity (`requested_capacity`, `slack_scheduler`) that is the same for all. The way of a pod
-that fits on no node::
+The part of a policy's capacity (`requested_capacity`, `slack_scheduler`) that all policies share. The way of a pod that
+fits on no node::
 
     no node --plan--> victims are asked to go --> nominated --they are gone--> its node is tried first --> placed
                                                     |--a victim stays, its node is closed or gone, a more important
                                                        pod takes the room--> tried again at once, elsewhere
 
-While it is nominated, what it asks for is kept from pods that are not more important (`reservations`). Invariants: a
-pod asks no other to go while its claim will be met. No pod is placed into the room of a claim of equal or higher
+While it is nominated, its request is kept from pods that are not more important (`reservations`). Invariants: a pod
+asks no other to go while its claim will be met. No pod is placed into the room of a claim of equal or higher
 importance.
 
 Source: kube-scheduler's DefaultPreemption and its nominator.
@@ -71,13 +71,13 @@ class RoomMaking:
         )
         self._now = 0.0
         self._eased = False
-        """Whether some node has more room than when this was asked last; see `RequestedCapacity.take_eased`."""
+        """Whether some node has more room than at the last question; see `RequestedCapacity.take_eased`."""
         self._awaited: dict[str, None] = {}
         """Pods to try at once: their claim ended, or their room is free now."""
         self._gives_way = False
         """Whether room was given up in this cycle, so that others look again."""
         self._changed: set[str] = set()
-        """Nodes with claims that changed since `outranking` was asked last."""
+        """Nodes with claims that changed since the last call of `outranking`."""
 
     def take_awaited(self) -> list[str]:
         """Return the pods to try at once since the last call, by key."""
@@ -125,7 +125,7 @@ class RoomMaking:
         Returns
         -------
         room : None where no pod is asked to leave.
-        refusal : of the pod; counts also the nodes that the guard kept from being freed.
+        refusal : of the pod; it also counts the nodes that the guard kept from being freed.
         """
         pod, shape = entry.pod, entry.shape
         if self._preemption.rule(pod) is None:
@@ -303,7 +303,7 @@ class RoomMaking:
     def _is_open(
         self, name: str, snapshot: Snapshot, entry: QueuedPod, allowed: Booleans, admits: Admits | None
     ) -> bool:
-        """Whether a node is there, takes pods like this one at all, and would not break a latency limit with it."""
+        """Whether a node exists, takes pods like this one at all, and would keep its latency limits with it."""
         row = self._state.columns.row_of.get(name)
         if row is None or not allowed[row] or not self._placer.feasibility.may_open(entry.shape.fit, snapshot)[row]:
             return False
@@ -391,7 +391,7 @@ class RoomMaking:
         self._preemption.begin()
         for key in self._evictions.expire(now):
             record = self._state.record(key)
-            if record is None or not record.pod.terminating:  # one that goes may take its time
+            if record is None or not record.pod.terminating:  # a leaving pod may take its time
                 self._end(self._nominations.drop_where_stays(key))
         for nomination in self._nominations.expire(now):
             if self._still_leave(nomination):
