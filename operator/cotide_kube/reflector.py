@@ -1,8 +1,8 @@
 """List and watch one collection for ever: the only entry of cluster state into our processes.
 
 Used by the operator's cache and by the fake nodes. The reflector keeps the last object of each name, so it misses
-nothing. After a gap it resumes from the last version it saw. Where the server no longer has that version (410), it
-lists again and emits the difference, deletions included.
+nothing. After a gap it resumes from the last version it saw. If the server no longer has that version (410), it lists
+again and emits the difference, deletions included.
 
 ::
 
@@ -11,7 +11,7 @@ lists again and emits the difference, deletions included.
       |                   |                                               |
       `--back-off <-(410, or fruitless twice)--(other data, or unknown)
 
-Before it resumes a watch, the reflector makes a look: it checks that the server still has the data that it reported
+Before it resumes a watch, the reflector makes a look. It checks that the server still has the data that it reported
 before. After the restore of a backup the data differ, and a watch from the last version would permanently miss the
 changes between. API servers accept a version of the future and stay silent until they reach it. So the server must be
 at that version or a later one. At the version of the last reported object it must have this object, because the same
@@ -24,9 +24,9 @@ faults delays little. It grows with the number of objects that a list brings. A 
 later version and does not last. After two of them in a row the reflector lists again, whatever the server answers (for
 example a lasting 4xx).
 
-Long work is done in turns: the lines that arrived together, and every list except the first, which everything else
-waits for anyway. Invariant: folding all changes in order gives the server's collection as of the last version seen.
-Objects that can't be decoded appear in the log, are passed to `malformed`, and are skipped.
+Long work is done in turns: the lines that arrived together, and every list except the first. Everything else waits for
+the first list anyway. Invariant: folding all changes in order gives the server's collection as of the last version
+seen. Objects that can't be decoded appear in the log, are passed to `malformed`, and are skipped.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Reflector(Generic[T]):
                 passing = error.status >= 500 or error.status == 429
                 if error.status == 410:
                     self._version = ""
-                elif passing:  # a busy server is not asked for a list
+                elif passing:  # A busy server is not asked for a list.
                     self._fruitless = 0
                 # A refusal at the start is a fault of the set-up, and the user must see it. Later on a refusal passes:
                 # an API server that restarts may know neither its rights nor its custom resources yet.
@@ -275,7 +275,7 @@ class Reflector(Generic[T]):
                 continue
             listed.update(((item.metadata.namespace, item.metadata.name), item) for item in objects)
             if anew and objects:
-                self._known = listed  # what was emitted is known, even if the list fails half-way
+                self._known = listed  # What was emitted is known, even if the list fails half-way.
                 yield [Change("ADDED", item) for item in objects]
         changes = [] if anew else await self._difference(listed)
         self._known, self._version = listed, version
@@ -288,7 +288,7 @@ class Reflector(Generic[T]):
     async def _difference(self, listed: dict[tuple[str, str], T]) -> list[Change[T]]:
         changes: list[Change[T]] = []
         turn = Turn()
-        for key, old in self._known.items():  # stays unchanged meanwhile: the watch begins after the list
+        for key, old in self._known.items():  # Stays unchanged meanwhile: the watch begins after the list.
             await turn.give_way()
             new = listed.get(key)
             if new is None or new.metadata.uid != old.metadata.uid:
@@ -334,7 +334,7 @@ class Reflector(Generic[T]):
                 for bad in page.malformed:
                     self._report(bad)
                     if (before := self._known.get(bad.key)) is not None:
-                        items.append(before)  # it exists: its last known state holds
+                        items.append(before)  # It exists: its last known state holds.
                 yield items, page.resource_version
                 if not page.continue_token:
                     return
@@ -358,7 +358,7 @@ class Reflector(Generic[T]):
         if found is None:
             return None
         task = asyncio.ensure_future(self._page({**query, "continue": found.group(1).decode()}))
-        await asyncio.sleep(0)  # gives the request a turn to leave: decoding does not yield
+        await asyncio.sleep(0)  # Gives the request a turn to leave: decoding does not yield.
         return task
 
     async def _look(self) -> None:
@@ -393,7 +393,7 @@ class Reflector(Generic[T]):
         page = await self._where(landmark, {})
         versions = [self._version, page.resource_version, *([landmark.resource_version] if landmark else [])]
         if any(order(version) is None for version in versions):
-            return None  # they are of another kind
+            return None  # They are of another kind.
         if _before(page.resource_version, self._version):
             return f"the API server is at version {page.resource_version}, and was at {self._version}"
         if landmark is None or _has(page, landmark):
@@ -466,7 +466,7 @@ class Reflector(Generic[T]):
                     raise ClusterError(f"watch {self._path}: {failed.code} {failed.message}")
         except ApiError:
             raise
-        except ClusterError:  # it broke off
+        except ClusterError:  # It broke off.
             self._note_age(opened)
             raise
         self._note_age(opened)
@@ -546,7 +546,7 @@ class Reflector(Generic[T]):
         key = (metadata.namespace, metadata.name)
         if kind == "DELETED":
             before = self._known.pop(key, None)
-            if not self._selectors:  # with them it may have been taken out of the selection only
+            if not self._selectors:  # With them it may have been taken out of the selection only.
                 self._gone.append(metadata.uid)
             self._landmark_is_latest = False
             if before is not None and self._landmark is None:

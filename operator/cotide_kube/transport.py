@@ -268,7 +268,7 @@ class Transport:
 
     def _url(self, path: str, params: Mapping[str, str] | None) -> URL:
         # Paths are built from names of the API, which need no quoting; only the query does.
-        if not params and "?" not in path:  # as of bindings: a third of the time of parsing it whole
+        if not params and "?" not in path:  # As of bindings: a third of the time of parsing it whole.
             return self._server.with_path(f"{self._server.raw_path.rstrip('/')}{path}", encoded=True)
         query = f"{'&' if '?' in path else '?'}{urlencode(params)}" if params else ""
         return URL(f"{self.credentials.server}{path}{query}", encoded=True)

@@ -59,7 +59,7 @@ async def in_turns(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     done: list[R] = []
     turn = Turn()
     for item in items:
-        if turn.is_over:  # asked here, too: a call that awaits nothing would double the time of short work
+        if turn.is_over:  # Asked here, too: a call that awaits nothing would double the time of short work.
             await turn.give_way()
         done.append(work(item))
     return done

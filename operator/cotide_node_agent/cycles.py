@@ -126,7 +126,7 @@ class CycleMeter:
         pairs: list[tuple[int, int]] = []
         try:
             group = os.open(self._folder_of(path), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # it ended meanwhile, or there is no such hierarchy
+        except OSError:  # It ended meanwhile, or there is no such hierarchy.
             return False
         try:
             for cpu in self._cpus:
@@ -152,7 +152,7 @@ class CycleMeter:
         cycles = instructions = 0
         for leader, _ in self._leaders[path]:
             figures = os.read(leader, FIGURES.size)
-            if len(figures) < FIGURES.size:  # the kernel has no room for this counter at the moment
+            if len(figures) < FIGURES.size:  # The kernel has no room for this counter at the moment.
                 return None
             _, some, done = FIGURES.unpack(figures)
             cycles, instructions = cycles + some, instructions + done

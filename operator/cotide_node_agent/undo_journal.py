@@ -1,11 +1,11 @@
 """Writes to control groups so that each change can be undone, even after a SIGKILL.
 
-The text of a file before its first change is in the journal, on disk, before the change is made::
+The text of a file before its first change is in the journal, on disk, before the change::
 
     change(file, text):  file's text -> journal file (renamed into place) -> write -> what the kernel made of it is kept
     next start, or end:  each file of the journal gets its text back, parents first
 
-Another writer of the file (a kubelet that resizes a pod) is noticed at the next change: from then on its text is the
+Another writer of the file (a kubelet that resizes a pod) is noticed at the next change. From then on its text is the
 one to restore. Invariant: at any moment, every file that differs from its owner's text is in the journal on disk.
 Called by `agent` alone; two agents with one journal would undo each other.
 """
@@ -38,7 +38,7 @@ class UndoJournal:
         self._file = file
         self._before: dict[str, str] = {}
         self._written: dict[str, tuple[str, str]] = {}
-        """Our last text, and the text that the kernel showed then; empty for a change by a former agent."""
+        """Our last text, and the text that the kernel showed then. Empty for a change by a former agent."""
 
     def __len__(self) -> int:
         return len(self._before)
@@ -72,7 +72,7 @@ class UndoJournal:
             return known
         try:
             current = file.read_text(encoding="ascii").strip()
-        except OSError:  # the pod ended meanwhile
+        except OSError:  # The pod ended meanwhile.
             return known
         return known if current == self._written[path][1] else current
 
@@ -95,7 +95,7 @@ class UndoJournal:
         path = str(file)
         try:
             current = file.read_text(encoding="ascii").strip()
-        except FileNotFoundError:  # the pod ended meanwhile
+        except FileNotFoundError:  # The pod ended meanwhile.
             self.forget(file)
             return False
         except OSError as error:
@@ -109,7 +109,7 @@ class UndoJournal:
         try:
             file.write_text(text, encoding="ascii")
             self._written[path] = text, file.read_text(encoding="ascii").strip()
-        except FileNotFoundError:  # the pod ended meanwhile
+        except FileNotFoundError:  # The pod ended meanwhile.
             self.forget(file)
             return False
         except OSError as error:
@@ -151,8 +151,8 @@ class UndoJournal:
                 self._put_back(Path(path))
                 back += 1
             except FileNotFoundError:
-                pass  # gone, and its text with it
-            except OSError as error:  # it stays in the journal, for the next undo or the next agent
+                pass  # Gone, and its text with it.
+            except OSError as error:  # It stays in the journal, for the next undo or the next agent.
                 _LOG.warning("%s could not be restored to %s: %s", path, self._before[path], error)
                 continue
             self.forget(Path(path))
@@ -165,14 +165,14 @@ class UndoJournal:
         try:
             if self._before:
                 self._save()
-            else:  # works on a full disk, too
+            else:  # Works on a full disk, too.
                 self._file.unlink(missing_ok=True)
         except OSError as error:
             _LOG.warning("%s can't be written, and lists more than is left to restore: %s", self._file, error)
 
     def _put_back(self, file: Path) -> None:
         current = file.read_text(encoding="ascii").strip()
-        if current == self._written.get(str(file), ("", current))[1]:  # otherwise it belongs to another writer by now
+        if current == self._written.get(str(file), ("", current))[1]:  # Otherwise it belongs to another writer by now.
             file.write_text(self._before[str(file)], encoding="ascii")
 
     def forget(self, file: Path) -> None:
@@ -181,7 +181,7 @@ class UndoJournal:
         self._written.pop(str(file), None)
 
     def _save(self) -> None:
-        """Replace the journal in one step: a process that is killed leaves the old one or the new one."""
+        """Replace the journal in one step. A process that is killed leaves the old one or the new one."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         new = self._file.with_suffix(".new")
         with new.open("w", encoding="utf-8") as sink:

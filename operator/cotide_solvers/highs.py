@@ -50,7 +50,7 @@ class HighsSolver:
         columns, rows = program.matrix.columns, program.matrix.rows
         info = self._highs.getInfo()
         if status is not Status.OPTIMAL:
-            self._matrix = None  # a new start next time: a broken basis is useless
+            self._matrix = None  # A new start next time: a broken basis is useless.
             return Solution(status, np.zeros(columns), np.zeros(rows), np.zeros(columns), np.nan, 0)
         found = self._highs.getSolution()
         x = np.array(found.col_value)

@@ -342,7 +342,7 @@ def _solved(
         return None
     targets = found.values[: len(item)].reshape(count, total).argmax(axis=1).astype(np.int64)
     if (_loads(instance, targets) > np.maximum(instance.capacities, instance.loads)).any():
-        return None  # within the solver's tolerance, not within the node
+        return None  # Within the solver's tolerance, not within the node.
     outcome = instance.outcome(targets)
     return outcome if outcome.cost < best.cost else None
 

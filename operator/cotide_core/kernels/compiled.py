@@ -2,12 +2,12 @@
 
 Called at import by every kernel. Numba itself is loaded, and a kernel compiled, when a kernel is first called. A
 process that decides without kernels (first come, first served) starts a fifth of a second sooner. Invariant: with
-numba, without it and under ``NUMBA_DISABLE_JIT=1`` a kernel gives the same results, since it is one piece of code on
-int64 numbers.
+numba, without it and under ``NUMBA_DISABLE_JIT=1`` a kernel gives the same results. It is one piece of code on int64
+numbers.
 
-Machine code is kept on disk next to the module, or in the user's cache directory if that is not writable, or not at all
-if neither is. Numba notices a change of a function's own file, but not of the functions that it calls in other files.
-So the cache's name carries a digest of everything that is called, and an old entry is never used.
+Machine code is kept on disk next to the module. If that is not writable, it is kept in the user's cache directory, or
+otherwise nowhere. Numba notices a change of a function's own file, but not of the functions that it calls in other
+files. So the cache's name carries a digest of everything that is called, and an old entry is never used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R")
 def _numba() -> Any:
     try:
         import numba
-    except ImportError:  # a supported installation: the kernels then run as plain Python
+    except ImportError:  # A supported installation: the kernels then run as plain Python.
         return None
     _listen(numba)
     return numba
@@ -66,14 +66,16 @@ def compiles() -> bool:
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile at the first call, without the interpreter's lock so that a caller can watch from another thread."""
+    """Compile at the first call. The call releases the interpreter's lock, so that a caller can watch from another
+    thread.
+    """
     return Kernel(function)
 
 
 def uncounted(function: Callable[P, R]) -> Callable[P, R]:
     """Compile without counting references to arrays; the counting costs more than a short function.
 
-    For a function that makes no arrays and returns none: the caller keeps its arrays until the function has returned.
+    For a function that makes no arrays and returns none. The caller keeps its arrays until the function has returned.
     """
     return Kernel(function, counted=False)
 
@@ -84,7 +86,7 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_steps(loop: Callable[P, R], name: str, **steps: Callable[..., Any]) -> Callable[P, R]:
-    """Return a loop that calls these steps where it calls functions of their names, as a kernel called ``name``.
+    """Return a loop that calls these steps where it calls functions of their names. The kernel gets the name ``name``.
 
     The code is that of the loop, with other names for its functions. A function that is passed as an argument or closed
     over would do as well. But numba then finds no machine code on disk and compiles again in every process. The loop is
@@ -125,7 +127,7 @@ class Kernel(Generic[P, R]):
         """Return what numba makes of the function; its first call compiles it."""
         if self._made is None:
             self._made = _made(self.py_func, self.inline, self.counted)
-        # Numba looks up what a function calls among its module's names, and must find objects of its own there.
+        # Numba looks up what a function calls among its module's names. It must find objects of its own there.
         names = self.py_func.__globals__
         for name in self.py_func.__code__.co_names:
             called = names.get(name)
@@ -142,7 +144,7 @@ def _made(function: FunctionType, inline: bool, counted: bool) -> Callable[..., 
     function.__qualname__ = f"{function.__name__}_{_digest(function)}"
     try:
         made: Callable[..., Any] = numba.njit(cache=True, nogil=True, forceinline=inline, _nrt=counted)(function)
-    except RuntimeError:  # no directory to cache in: a read-only install of a user without a home
+    except RuntimeError:  # No directory to cache in: a read-only install of a user without a home.
         made = numba.njit(nogil=True, forceinline=inline, _nrt=counted)(function)
     return made
 

@@ -1,7 +1,7 @@
-"""The latency guard's memory, on arrays: which pairs of a shape and a row it must ask about, and the answers.
+"""The latency guard's memory, on arrays: the pairs of a shape and a row to ask about, and the answers.
 
-Called by `qos_guard` for each attempt, over a handful of rows, where numpy would spend its time on calls. Invariant:
-pairs are processed one after the other, in order, so that a pair sees the results of those before it.
+Called by `qos_guard` for each attempt. An attempt has a handful of rows, and numpy would spend its time on calls.
+Invariant: pairs are processed in order. So a pair sees the results of those before it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ RELIEF: Final = 1
 REFUSED: Final = 2
 WORST: Final = 3
 BASIS: Final = 4
-"""Of an answer: the row's version and relief version at that time (0 for never), and the same relief version for a
-refusal (otherwise 0). Then the number of the Workload that is most at risk, and the basis of the answer about it (see
-`applicability`).
+"""Of an answer: the row's version and relief version at that time (0 for never). Then the same relief version for a
+refusal (otherwise 0). The last two are the number of the Workload that is most at risk, and the basis of the answer
+about it (see `applicability`).
 """
 LEAST_SIZE: Final = 0
 LEAST_CPU: Final = 1
@@ -45,8 +45,8 @@ LEAST_RELIEF: Final = 2
 LEAST_WORST: Final = 3
 LEAST_BASIS: Final = 4
 LEAST_HORIZON: Final = 5
-"""Of the smallest refused job of a type: input bytes, millicores, relief version (0 for never), Workload at risk, basis
-of the answer, and its horizon. Rates never fall from a horizon to a longer one.
+"""Of the smallest refused job of a type: input bytes, millicores and relief version (0 for never). Then the Workload at
+risk, the basis of the answer, and its horizon. Rates never fall from a horizon to a longer one.
 """
 MARKS: Final = 5
 LEAST_MARKS: Final = 6
@@ -63,7 +63,7 @@ def copy_dominated_refusal(
     least_probabilities: Floats,
     reliefs: Integers,
 ) -> bool:
-    """Copy a smaller job's refusal to a shape that has not seen it, if the row has one; returns whether it did.
+    """Copy a smaller job's refusal to a shape that has not seen it, if the row has one. Returns whether it did.
 
     The refusal is about an earlier version of the row, hence its version 0.
     """
@@ -99,9 +99,9 @@ def cache_misses(
     services: Integers,
     type_counts: Integers,
 ) -> Integers:
-    """Return (2, n) the questions and rows that need a forecast; pairs without such need are answered on the way.
+    """Return (2, n) the questions and rows that need a forecast. The other pairs are answered at once.
 
-    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us, and each attempt
+    Separate arguments are faster: numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
     calls this.
 
     Parameters
@@ -167,7 +167,7 @@ def write_answer(
 ) -> None:
     """Store the answer to one pair, and note a refusal of the smallest job of its type.
 
-    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us, and each attempt
+    Separate arguments are faster: numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
     calls this.
     """
     relief = reliefs[row]
@@ -224,7 +224,7 @@ def take_answers(
 ) -> Floats:
     """Store the answers to (P,) pairs and return them: for each pair the highest among its mixes.
 
-    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us, and each attempt
+    Separate arguments are faster: numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
     calls this.
 
     Parameters
@@ -278,8 +278,8 @@ def not_covered(
 
 @compiled
 def least_risky(probabilities: Floats, threshold: float, step: float) -> int:
-    """Return the first index of the lowest accepted risk, in steps; with a step of 0 the first accepted; -1 if none is
-    accepted.
+    """Return the first index of the lowest accepted risk, in steps. With a step of 0 it returns the first accepted; -1
+    if none is accepted.
     """
     best, lowest = -1, np.inf
     for index in range(probabilities.shape[0]):

@@ -1,18 +1,18 @@
 """The request of a running pod of phases: the live side of a phase that grows or shrinks.
 
 Called by the operator's resizer for each pod. Pure. A pod is bound with the largest need of its phases, so that its
-node has room for each of them. It gives back what its phase does not need::
+node has room for each of them. It gives back what its phase does not need:
 
-    needs no more than it asks for   -> ask for its needs, at once (memory: see below)
-    needs more, and there is room    -> ask for it
-    needs more, no room yet          -> ask for `HELD_MILLICORES` while it waits: waiting pods hold no cpu that
-                                        others need, so running pods come to their end and make room
-    has waited too long for room     -> ask for it anyway: the kubelet defers it, and the scheduler, which counts
-                                        requests, starts nothing else in that room
+- Needs no more than it asks for: ask for its needs, at once (memory: see below).
+- Needs more, and there is room: ask for it.
+- Needs more, no room yet: ask for `HELD_MILLICORES` while it waits. Waiting pods hold no cpu that others need, so
+  running pods come to their end and make room.
+- Has waited too long for room: ask for it anyway. The kubelet defers it, and the scheduler, which counts requests,
+  starts nothing else in that room.
 
-Memory is given back permanently only: the need of a phase is the largest of itself and of all that follow. So pods
+Memory is given back only permanently. The need of a phase is the largest of itself and of all that follow. So pods
 never hold some memory and wait for each other for more (`safe_state` is about that). It is given back only when it is
-free already: a request below what a process still holds would let the node promise the same memory twice. Only work
+free already. A request below what a process still holds would let the node promise the same memory twice. Only work
 that goes back to an earlier phase can want memory again. It waits for it as for cpu, and keeps what it has. Limits are
 never changed.
 """

@@ -1,7 +1,8 @@
 """The linear program of container-based provisioning over a horizon (Zhang and Boutaba 2014, eqs. 6-13).
 
-Built once for a `CapacityModel`, filled at every step by `CapacityProgram.fill`; answered by a `LinearSolver`; read by
-`capacity_plan`. Columns, for W steps, M machine types, E pairs of type and class that fit, K classes, J levels:
+Built once for a `CapacityModel`, filled at every step by `CapacityProgram.fill`. A `LinearSolver` answers it, and
+`capacity_plan` reads it. Columns, for W steps, M machine types, E pairs of type and class that fit, K classes, J
+levels:
 
     z (W, M)     machines powered, eq. 6; <= those available
     up (W, M)    machines switched on at the step, the positive part of delta
@@ -30,8 +31,8 @@ class CapacityProgram:
     def __init__(self, model: CapacityModel, levels: int, *, whole: bool = False) -> None:
         """Check the model and lay out the matrix.
 
-        ``levels``: J, of the outlooks to come. ``whole``: machines and containers must be whole numbers: the integral
-        optimum, for small instances.
+        ``levels``: J, of the outlooks to come. ``whole``: machines and containers must be whole numbers. This gives the
+        integral optimum, for small instances.
         """
         model.check()
         self.model, self.levels = model, levels
@@ -161,8 +162,8 @@ class CapacityProgram:
 def demand_slices(outlook: Outlook, level: Floats) -> tuple[Floats, Floats]:
     """Return (W, K, J + 1) containers in each slice of the demand, and (K, J + 1) the chance that each is needed.
 
-    Between two quantiles the distribution is a straight line. A slice that holds the level of its class is cut there:
-    the part below is needed with a chance above 1 - level, the part above with a smaller one. All below the lowest
+    Between two quantiles the distribution is a straight line. A slice that holds the level of its class is cut there.
+    The part below is needed with a chance above 1 - level, the part above with a smaller one. All below the lowest
     quantile counts as needed; above the highest one nothing is known.
 
     Parameters

@@ -2,9 +2,9 @@
 
 Called by the code that places tasks under a capacity plan (Zhang and Boutaba 2014, sec. III: tasks of a class go to
 types in proportion to the class's containers there). Smooth: each turn a type earns its weight, and the richest is
-chosen and pays one turn. Invariant: after any n turns a type was chosen n times its share, plus or minus the number of
-types. Invariant: after any n turns a type was chosen n times its share, give or take the number of types. A class
-without any container in a plan goes to the wanted machines, by how many of its containers each type holds.
+chosen and pays one turn. So 2:1 gives a b a, a b a and not a a b. Invariant: after any n turns a type was chosen n
+times its share, plus or minus the number of types. A class without any container in a plan goes to the wanted machines,
+by how many of its containers each type holds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def turns(weights: Floats, count: int) -> list[int]:
 
 
 def type_shares(containers: Floats, machines: Floats, holds: Floats) -> Floats:
-    """Return (S, M): the share of each machine type in the tasks of a class; rows sum to 1, or are zeros.
+    """Return (S, M): the share of each machine type in the tasks of a class. Rows sum to 1, or are zeros.
 
     Zeros where a plan has neither a container of the class nor a machine that holds one.
 

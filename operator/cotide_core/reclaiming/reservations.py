@@ -76,8 +76,8 @@ class Reservations:
         """Settle the nodes that changed since the last call; returns the claims that need another look, and these
         nodes.
 
-        The claims belong to three groups: pods that fit now, pods with victims that are all gone or will not suffice,
-        and pods of a node with changed fields of its own.
+        The claims belong to three groups. They are pods that fit now, pods with victims that are all gone or will not
+        suffice, and pods of a node with changed fields of its own.
         """
         columns, awaited, changed = self._state.columns, list[Nomination](), set[str]()
         for name in self._nominations.nodes():

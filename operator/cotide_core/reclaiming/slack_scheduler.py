@@ -9,7 +9,7 @@ predicted load of both together::
 
 The node with the most left takes the pod, unless the policy has a rank or a guard. The guard is asked about nodes that
 have enough, and a node that it refuses is neither taken nor freed. A batch pod that finds none displaces gratis pods
-(`preemption`) and is nominated for the space, which is kept for it (`reservations`). C - P is `host_load.slack`.
+(`preemption`). It is nominated for the space, which is kept for it (`reservations`). C - P is `host_load.slack`.
 Without a trusted forecast, P is what online pods ask for and C is all that is allocatable. L already contains what is
 held (eq. 14 forecasts the level), so by default it takes the place of B + G. Refusals of a kubelet (`feasibility`) come
 first.
@@ -78,7 +78,7 @@ class SlackScheduler(RequestedCapacity):
         """Rows that the guard kept from being freed for the current pod."""
 
     def begin(self, now: float, forecaster: QosForecaster) -> list[Evict]:
-        """Update to ``now``: end what the time ends, refresh the forecasts, and return the monitor's evictions."""
+        """Update to ``now``: end what the time ends, and refresh the forecasts. Returns the monitor's evictions."""
         self._lost_of_gang.clear()
         self._update_claims(now)
         self._end_cordons(now)
@@ -116,7 +116,9 @@ class SlackScheduler(RequestedCapacity):
         return self._with_slack(snapshot, entry, self._placer.candidates(snapshot, shape.fit))[0]
 
     def _with_slack(self, snapshot: Snapshot, entry: QueuedPod, candidates: Candidates) -> tuple[OpenNodes, Claims]:
-        """Return the nodes with enough slack for a batch or gratis pod, and the part of them that it may not take."""
+        """Return the nodes with enough slack for a batch or gratis pod. The second value is the part of them that it
+        may not take.
+        """
         shape, demand = entry.shape, self._state.demand(entry.pod.requests)
         asked = demand.millicores, demand.memory_bytes
         claims = self._claims(entry, candidates.codes)
@@ -132,7 +134,7 @@ class SlackScheduler(RequestedCapacity):
 
     def _claims(self, entry: QueuedPod, codes: Codes) -> Claims:
         """Return the part of the nodes that a pod may not take, whatever the forecasts are. No node is denied where the
-        pod does not fit, which is so for most nominated nodes.
+        pod does not fit. That is so for most nominated nodes.
         """
         size = self._state.columns.size
         if len(self._nobody) != size:
@@ -177,7 +179,7 @@ class SlackScheduler(RequestedCapacity):
 
     def _best_with_slack(self, snapshot: Snapshot, shape: Shape) -> Integers:
         """Return the best-ranked nodes with a service that have room for a shape. Return none if its candidates are not
-        remembered, since a guess must leave the memory as it is.
+        remembered. A guess must leave the memory as it is.
         """
         candidates = self._placer.known(snapshot, shape.fit)
         if candidates is None:
@@ -237,9 +239,7 @@ class SlackScheduler(RequestedCapacity):
         return (not entry.shape.online and not claim.restored) or super()._is_covered(claim, room, entry)
 
     def _admits(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster) -> Admits | None:
-        """Return a function that decides by the guard whether a pod passes on rows, and that remembers the refused
-        ones.
-        """
+        """Return a function that decides by the guard whether a pod passes on rows. It remembers the refused ones."""
         self._at_risk = []
         asks = super()._admits(snapshot, entry, forecaster)
         if asks is None:
@@ -281,7 +281,7 @@ class SlackScheduler(RequestedCapacity):
         return np.array([[cpu], [memory]], np.float64)
 
     def _refresh(self, now: float) -> None:
-        """Compute the forecasts for ``now``, and wake the pods that may profit where there is more room than before."""
+        """Compute the forecasts for ``now``. Wakes the pods that may profit where there is more room than before."""
         for row in self._forecast.refresh(now).tolist():
             if self._state.columns.alive[row]:
                 self._relieve_row(row)
