@@ -69,7 +69,7 @@ def write_fetched(
     """Store the answers about a shape on some rows, as `guard_answers.take_answers` would; False, and nothing stored,
     unless each row has a current answer.
 
-    Separate arguments are faster: numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
+    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
     calls this.
 
     Parameters
