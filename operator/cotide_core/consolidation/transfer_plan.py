@@ -1,5 +1,4 @@
-"""The plan: fewest nodes, then least transfer, then the lowest switches; never worse than DMNS, and compared with
-bounds.
+"""The plan: fewest nodes, then least transfer, then the lowest switches; compared with DMNS and with bounds.
 
 Called by the experiments and by the commands. Starts from the best of DMNS under four orders of emptying, and then
 

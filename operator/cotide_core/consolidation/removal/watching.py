@@ -6,7 +6,7 @@ from there. So after a kill the next process knows everything that binds it::
     (open) --a plan frees it, for `stable_seconds`--> draining --empty--> freed --taken by an autoscaler--> gone
                                                          |                 |
        ^-- undone: surprise, stop, start after a kill <--'                 |
-       ^-- given back: pods wait for it, or it was not taken <------'
+       ^-- given back: pods wait for it, or it was not taken <-------------'
     (open) --its pods all end soon--> emptying --empty--> freed;  --not empty in time--> (open)
     freed --capacity has it switched off--> stopping --its machine is off--> gone
 
