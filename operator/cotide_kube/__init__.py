@@ -1,1 +1,1 @@
-"""A small fast Kubernetes client: credentials, requests, reflector, bindings. It knows nothing of scheduling."""
+"""A small fast Kubernetes client: credentials, requests, reflector, bindings. It contains no scheduling."""

@@ -1,8 +1,8 @@
 """Bodies of an API server's answers, read and unpacked within `answers.ANSWER_BYTES`.
 
-Called by `transport` and by kopf's session. What comes compressed is a few bytes on the wire that can stand for any
-number in memory: a megabyte of gzip unpacks to a gibibyte. So what comes out is counted, as what comes in is.
-Invariant: no more than `answers.ANSWER_BYTES` of an answer are held, neither as it came nor unpacked.
+Called by `transport` and by kopf's session. A compressed answer of a few bytes on the wire may represent any number in
+memory: a megabyte of gzip unpacks to a gibibyte. So the unpacked bytes are counted, like the received ones. Invariant:
+at most `answers.ANSWER_BYTES` of an answer are held, received or unpacked.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _PACKED_AT_ONCE: Final = 4 * 1024
-"""Of what is unpacked in one step; chosen: what is left over of a step is copied, so that larger ones take longer."""
+"""Input of one step of unpacking; chosen: the rest of a step is copied, so larger steps take longer."""
 _UNPACKED_AT_ONCE: Final = 32 * 1024
-"""Of what one step gives; chosen: zlib makes that much room at first. More it joins of several pieces, which left holes
-of 8 MiB in the memory of an operator among 50,000 pods."""
+"""Output of one step; chosen: zlib makes that much room at first. Larger output is joined from several pieces, which
+left holes of 8 MiB in the memory of an operator among 50,000 pods.
+"""
 _ROOM_BEFOREHAND: Final = 64 << 20
-"""Most room that is made for the size that an answer tells; chosen: a page of pods of 32 kB."""
+"""Most room that is made for the stated size of an answer; chosen: a page of pods of 32 kB."""
 
 
 async def unpacked_body(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body of an answer that is not unpacked yet; in a thread, else it would hold up everything.
+    """Return the body of an answer, unpacked in a thread, since it would otherwise hold up the event loop.
 
     Raises
     ------
     AnswerTooLargeError
-        When it is larger than `ANSWER_BYTES`, or unpacks to more; no more of it is read.
+        When it is larger than `ANSWER_BYTES`, or unpacks to more; the rest is left unread.
     aiohttp.ClientPayloadError
         When it can't be unpacked.
     """
@@ -54,7 +55,7 @@ async def counted(content: aiohttp.StreamReader) -> bytes:
     Raises
     ------
     AnswerTooLargeError
-        When it is larger than `ANSWER_BYTES`; no more of it is read.
+        When it is larger than `ANSWER_BYTES`; the rest is left unread.
     """
     read = 0
     pieces: list[bytes] = []
@@ -67,15 +68,15 @@ async def counted(content: aiohttp.StreamReader) -> bytes:
 
 
 def unpacked(body: bytes) -> bytes:
-    """Return what gzip packed, of one part or, as a proxy may make it, of several in a row.
+    """Return what gzip packed, in one part or, as a proxy may send it, in several.
 
-    There is room beforehand for the size that the answer tells, within a bound, since it may lie; beyond that it grows
-    by what comes. Joining pieces at the end takes a third longer and twice the memory.
+    Room is made beforehand for the stated size of the answer, within a bound, since the statement may be false. Beyond
+    it the room grows with the data. Joining pieces at the end takes a third longer and twice the memory.
 
     Raises
     ------
     AnswerTooLargeError
-        When that is more than `ANSWER_BYTES`.
+        When the result is larger than `ANSWER_BYTES`.
     EOFError, zlib.error
         When it is not gzip, or cut off.
     """
@@ -117,5 +118,5 @@ def _unpack(part: zlib._Decompress, step: memoryview, room: io.BytesIO) -> None:
 
 
 def _zeros(text: memoryview) -> int:
-    """Return how many zeros stand in front: gzip may fill up its last block with them."""
+    """Return the number of leading zeros: gzip may fill up its last block with them."""
     return len(text) - len(text.tobytes().lstrip(b"\0"))

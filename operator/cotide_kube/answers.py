@@ -1,7 +1,7 @@
-"""What an API server answers: refusals as values, faults as one shallow error.
+"""Answers of an API server: refusals as values, faults as one shallow error.
 
-Made by `client.KubeClient`; read by whoever asked. `ApiError` is a `ClusterError`, so that one which nobody
-expected still ends as one clear line for the user.
+Made by `client.KubeClient`; read by its callers. `ApiError` is a `ClusterError`, so that an unexpected one still ends
+as one clear line for the user.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import msgspec
 from cotide_core.errors import ClusterError
 
 ANSWER_BYTES: Final = 512 << 20
-"""Of one answer, as it comes and unpacked. Chosen: a page of 500 objects of a MiB each, or 100,000 pods of 5 kB in one
-piece."""
+"""Of one answer, both received and unpacked. Chosen: a page of 500 objects of a MiB each, or 100,000 pods of 5 kB in
+one piece.
+"""
 
 RETRY_AFTER_SECONDS: Final = 2.0
-"""Longest wait that a ``Retry-After`` brings about. API servers ask for 1 s (priority and fairness, and requests in
-flight). Whatever stands between may ask for an hour, in which the operator would do nothing. Chosen: after a throttle
-a pod is bound within 5 s."""
+"""Longest wait that a ``Retry-After`` causes. API servers ask for 1 s (priority and fairness, and requests in flight).
+A server between the two may ask for an hour, and the operator would do nothing in that time. Chosen: after a throttle a
+pod is bound within 5 s.
+"""
 
 
 class Status(msgspec.Struct, rename="camel", frozen=True):
@@ -43,8 +45,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     code : HTTP status; 0 when no answer came.
     reason : the API's reason (``Conflict``, ``NotFound``, ``TooManyRequests``); empty on success.
     message : the API's sentence.
-    retry_after_seconds : what the server asked for, if it did.
-    uncertain : whether a try of this request got no answer, or a passing fault for one, and so may have been carried
+    retry_after_seconds : the wait that the server asked for, if any.
+    uncertain : whether a try of this request got no answer, or a passing fault instead, and so may have been carried
         out, or may still be.
     """
 
@@ -56,12 +58,12 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def ok(self) -> bool:
-        """Whether the server did what it was asked."""
+        """Whether the server carried the request out."""
         return 200 <= self.code < 300
 
 
 class AnswerTooLargeError(ClusterError):
-    """An answer larger than `ANSWER_BYTES`; whoever catches it names the server before these words.
+    """An answer larger than `ANSWER_BYTES`; the code that catches it puts the server's name before these words.
 
     Parameters
     ----------
@@ -69,8 +71,8 @@ class AnswerTooLargeError(ClusterError):
     """
 
     def __init__(self, *, compressed: bool = False) -> None:
-        most = f"more than {ANSWER_BYTES >> 20} MiB, of which no more are read; is it one?"
-        advice = " (ask the server for the same without a proxy between: few bytes that unpack to as much are no list)"
+        most = f"more than {ANSWER_BYTES >> 20} MiB, which is the most that is read; is it one?"
+        advice = " (ask the server without a proxy between: a few bytes that unpack to so much are no list)"
         super().__init__(
             f"sends a compressed answer that unpacks to {most}{advice}" if compressed else f"sends an answer of {most}"
         )
@@ -90,8 +92,8 @@ class ApiError(ClusterError):
     request : str
         Method and path, for the reader.
     server : str
-        Who answered, as a sentence names it. Told of what identity or rights are refused: with another kubeconfig or
-        context it may be another's.
+        The answering server, as a sentence names it. Added when identity or rights are refused: another kubeconfig or
+        context may name another server.
     """
 
     def __init__(self, status: int, reason: str, message: str, request: str = "", server: str = "") -> None:
@@ -107,7 +109,7 @@ class ApiError(ClusterError):
 
 
 def read_status(code: int, body: bytes) -> tuple[str, str]:
-    """Return reason and message of a refusal; also of one that is no ``Status`` (a proxy's page, say)."""
+    """Return reason and message of a refusal, even if it is no ``Status`` (for example a proxy's page)."""
     try:
         status = _STATUS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -129,6 +131,6 @@ def retry_after(header: str | None) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def is_named(one: object) -> bool:
-    """Return whether an item of a list is an object of Kubernetes: whatever is one has a name."""
-    return isinstance(one, dict) and isinstance(metadata := one.get("metadata"), dict) and bool(metadata.get("name"))
+def is_named(item: object) -> bool:
+    """Return whether an item of a list is an object of Kubernetes: every such object has a name."""
+    return isinstance(item, dict) and isinstance(metadata := item.get("metadata"), dict) and bool(metadata.get("name"))

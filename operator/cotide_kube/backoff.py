@@ -1,11 +1,11 @@
-"""How long to wait before the next try: exponential, capped, jittered.
+"""The wait before the next try: exponential, capped, jittered.
 
-Used by the client's retries and by the reflector. The random generator is passed in, so that a test can fix it.
-Jitter keeps a fleet of clients from coming back in step after an outage.
+Used by the client's retries and by the reflector. The random generator is passed in, so that a test can fix it. Jitter
+keeps a fleet of clients from coming back in step after an outage.
 
-Own code, because whether a try may be repeated is the matter here, not the waiting: it depends on the fence of a
-leader, on what the lost try may have done and on the server's ``Retry-After``. A loop costs a request that succeeds
-0.3 us, `tenacity` around it 120 us, as much as a binding.
+This is our own code because the question is whether a try may be repeated, not how to wait. The answer depends on the
+fence of a leader, on the possible effects of the lost try and on the server's ``Retry-After``. A loop costs a
+successful request 0.3 us; `tenacity` costs 120 us, as much as a binding.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 class Backoff:
     """Waits of ``initial * factor**n`` seconds up to ``cap``, each drawn from its upper half.
 
-    The defaults are chosen: four waits last about three seconds, the time in which an API server that restarts
-    is back (3-5 s to ready on two cores).
+    The defaults are chosen: four waits last about three seconds. An API server that restarts is back in that time (3-5
+    s to ready on two cores).
     """
 
     initial_seconds: float = 0.2

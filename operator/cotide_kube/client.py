@@ -1,8 +1,8 @@
 """Requests to an API server: one session, bounded connections, retries only where they are safe.
 
-Used by the operator, the fake nodes and the command line. Bodies are encoded with orjson and sent as bytes, which
-is two to three times as fast as the official clients. A request is tried again when the server asked for that
-(429 with ``Retry-After``), when it never got there, or when doing it twice does no harm: reads, replacements,
+Used by the operator, the fake nodes and the command line. Bodies are encoded with orjson and sent as bytes, which is
+two to three times as fast as the official clients. A request is tried again in three cases: the server asked for that
+(429 with ``Retry-After``), the request never got there, or a repetition does no harm. The last are reads, replacements,
 patches, deletions, and bindings and evictions that name the pod's uid. Everything else fails at once.
 """
 
@@ -33,7 +33,7 @@ PATCH_TYPES: Final[dict[str, str]] = {
 }
 FIELD_MANAGER: Final = "cotide"
 ANSWER_SECONDS: Final = 10.0
-"""For one answer where somebody waits at a terminal; chosen: what takes longer is lost."""
+"""For one answer when a user waits at a terminal; chosen: a longer wait counts as lost."""
 _READING: Final = frozenset({"GET", "HEAD"})
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "PUT", "PATCH", "DELETE"})
 
@@ -54,14 +54,14 @@ class KubeClient:
     read_only : bool
         Whether every request that writes is refused here, before it is sent; no `unfenced` changes that.
     asks_silence_again : bool
-        Whether a try that got no answer in time is repeated; not where somebody waits at a terminal.
+        Whether a try without an answer in time is repeated; false when a user waits at a terminal.
     most_pause_seconds : float
-        Longest pause that a server brings about by ``Retry-After``.
+        Longest pause that a server causes by ``Retry-After``.
 
     Attributes
     ----------
     fence : callable, optional
-        Asked before each try of each request that writes; raises `ClusterError` when nothing may be written any more.
+        Called before each try of each request that writes; raises `ClusterError` when writing is no longer allowed.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class KubeClient:
         return _no_writes if self._read_only else self.fence
 
     def unfenced(self) -> KubeClient:
-        """Return a client over the same connections whose writes no fence of this one holds up."""
+        """Return a client over the same connections without this one's fence on writes."""
         other = copy.copy(self)
         other.fence = None
         return other
@@ -162,8 +162,8 @@ class KubeClient:
     ) -> Object:
         """Patch an object and return it; ``apply`` takes over fields of other managers.
 
-        A JSON patch is only repeated after a lost answer when it carries a ``test``: adding to a list twice would
-        add twice.
+        A JSON patch is only repeated after a lost answer when it carries a ``test``: adding to a list twice would add
+        twice.
         """
         if kind == "apply":
             params = {"fieldManager": FIELD_MANAGER, "force": "true", **(params or {})}
@@ -172,14 +172,14 @@ class KubeClient:
         return self._loads(body)
 
     async def patch_blindly(self, path: str, patch: Any, kind: PatchKind = "merge") -> None:
-        """Patch an object and don't read what it is then: it may be one that can't be read."""
+        """Patch an object without reading the result, which may be unreadable."""
         params = {"fieldManager": f"{FIELD_MANAGER}-aside", "force": "true"} if kind == "apply" else None
         await self.request("PATCH", path, patch, params, PATCH_TYPES[kind], idempotent=kind != "json")
 
     async def delete(
         self, path: str, *, grace_seconds: int | None = None, uid: str | None = None, propagation: str | None = None
     ) -> Object:
-        """Delete an object; with ``uid`` only that very one. Raises `ApiError` 404 when it is gone already."""
+        """Delete an object; with ``uid`` only that one object. Raises `ApiError` 404 when it is gone already."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -202,8 +202,8 @@ class KubeClient:
 
         From Kubernetes 1.35 on it adds the labels, too (``PodTopologyLabelsAdmission``); older servers ignore them.
 
-        Safe to repeat, because it names the uid: a 409 that says the pod already is on this very node, after a
-        try whose answer was lost, is our own success.
+        Safe to repeat, because it names the uid. A try may have lost its answer. After that, a 409 which states that
+        the pod already is on this very node is our own success.
         """
         metadata: Object = {"name": name, "namespace": namespace, "uid": uid}
         if annotations:
@@ -218,7 +218,7 @@ class KubeClient:
         return answer
 
     async def evict(self, namespace: str, name: str, uid: str = "", grace_seconds: int | None = None) -> Answer:
-        """Evict a pod; 429 means that a disruption budget does not allow it now."""
+        """Evict a pod; 429 means that a disruption budget forbids it now."""
         options: Object = {}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -232,7 +232,7 @@ class KubeClient:
     async def _answer(
         self, path: str, body: Object, *, may_repeat: bool = True, throttle_is_answer: bool = False
     ) -> Answer:
-        """POST, and turn whatever comes into a value."""
+        """POST, and turn every outcome into a value."""
         raw = orjson.dumps(body)
         try:
             outcome = await self._transport.send(
@@ -247,7 +247,7 @@ class KubeClient:
         if outcome.code == 0:
             return Answer(0, "HeldBack", outcome.body.decode(), uncertain=outcome.uncertain)
         if outcome.code < 300:
-            if outcome.body[:1] != b"{":  # a proxy's page: whether the server did it, its objects say
+            if outcome.body[:1] != b"{":  # a proxy's page: the server's objects show whether the write happened
                 return Answer(0, "Unreadable", "the answer is no object of Kubernetes", uncertain=True)
             return Answer(outcome.code, uncertain=outcome.uncertain)
         reason, message = read_status(outcome.code, outcome.body)
@@ -256,12 +256,12 @@ class KubeClient:
     async def list(self, path: str, params: Mapping[str, str] | None = None, chunk: int = 500) -> Objects:
         """Return all objects of a collection, fetched in chunks.
 
-        A list whose continuation grew too old (410) is taken again in one piece.
+        A list with a continuation that grew too old (410) is read again in one piece.
 
         Raises
         ------
         ClusterError
-            When what comes is no list of objects; an answer without ``items`` is none, and not an empty one.
+            When the answer is no list of objects; an answer without ``items`` is invalid, not an empty list.
         """
         query = {"limit": str(chunk), **(params or {})}
         items: Objects = []
@@ -281,7 +281,7 @@ class KubeClient:
             if not token:
                 return items
             if not isinstance(token, str) or token == query.get("continue"):
-                raise ClusterError(f"{self.credentials.described} goes on and on with the same page of {path}")
+                raise ClusterError(f"{self.credentials.described} repeats the same page of {path} without end")
             query["continue"] = token
 
     def _loads(self, body: bytes) -> Object:
@@ -310,7 +310,7 @@ _PARTS: dict[str, tuple[type, ...]] = {
     "status": (dict, str, NoneType),  # the ``status`` of a Status is a word
     "items": (list, NoneType),
 }
-"""What whoever asked may rely on: a proxy's page or a broken server is an error here, and not a surprise there."""
+"""The caller may rely on this: a proxy's page or a broken server is an error here, not a surprise there."""
 
 
 def _no_writes() -> None:

@@ -1,4 +1,4 @@
-"""How we reach an API server and who we are: made once at start, from a kubeconfig or inside a cluster.
+"""The address of an API server and our identity there: made once at start, from a kubeconfig or inside a cluster.
 
 Called by every command that talks to a cluster; read by `client`. Nothing here talks to the API server; exec and
 auth-provider plugins run through the official client's loader (see `kubeconfig`).
@@ -35,7 +35,7 @@ TOKEN_REREAD_SECONDS = 60.0
 
 
 class StaticToken:
-    """An ``Authorization`` header that never changes; None for none (client certificates, open servers)."""
+    """An ``Authorization`` header that never changes; None sends no header (client certificates, open servers)."""
 
     def __init__(self, header: str | None) -> None:
         self._header = header
@@ -45,7 +45,7 @@ class StaticToken:
         return self._header
 
     def forget(self) -> None:
-        """Do nothing: there is no other token to be had."""
+        """Do nothing: no other token is available."""
 
 
 class FileToken:
@@ -68,7 +68,7 @@ class FileToken:
         return self._header
 
     def forget(self) -> None:
-        """Read the file again at the next request: the server just refused what we had."""
+        """Read the file again at the next request: the server just refused the present token."""
         self._header = None
 
 
@@ -93,11 +93,11 @@ TokenSource = StaticToken | FileToken | PluginToken
 
 
 class FollowingContext(ssl.SSLContext):
-    """TLS settings that take over the certificate authorities of a file whenever that has changed.
+    """TLS settings that adopt the certificate authorities of a file after each change.
 
-    A cluster's authority rotates while we run: first the file names both, then servers show certificates of the new
-    one. Looked at for each connection, before its handshake. What was trusted once stays so until the process ends;
-    a file that can't be read, or is broken, changes nothing.
+    A cluster's authority rotates while the process runs: first the file names both, then servers show certificates of
+    the new one. The file is checked for each connection, before its handshake. A trusted authority stays trusted until
+    the process ends; an unreadable or broken file changes nothing.
     """
 
     _file: Path | None = None
@@ -190,14 +190,14 @@ class Credentials:
         return context
 
     def _load_client_certificate(self, context: ssl.SSLContext) -> None:
-        # The standard library takes a certificate chain from files only; these live as short as can be.
+        # The standard library reads a certificate chain from files only; these exist as briefly as possible.
         with tempfile.TemporaryDirectory(prefix="cotide-") as folder:
             certificate, key = Path(folder, "client.crt"), Path(folder, "client.key")
             certificate.write_bytes(self.client_certificate or b"")
             key.touch(mode=0o600)
             key.write_bytes(self.client_key or b"")
             try:
-                # A password, so that OpenSSL asks nobody at the terminal for that of an encrypted key, but refuses it.
+                # A password, so that OpenSSL refuses an encrypted key instead of prompting at the terminal.
                 context.load_cert_chain(certificate, key, password="")
             except (ssl.SSLError, ValueError) as error:
                 raise InputError(

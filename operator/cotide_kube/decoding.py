@@ -1,10 +1,10 @@
 """Bytes of the API to typed objects: list pages and watch lines.
 
-Called by the reflector. The fast path decodes once, straight into the wanted type. Objects that this refuses are
-tried again without their nulls (clients and custom resources may write ``labels: null`` for none), and one that
-is still refused is handed back as `Malformed`, so that a single bad object never stops a stream. What is nested deeper
-than `limits.DEPTH` is cut before it is looked at: its key and version are read, whatever else it holds.
-Invariant: nothing here raises because of one object, and the time is linear in its bytes.
+Called by the reflector. The fast path decodes once, straight into the wanted type. Refused objects are tried again
+without their nulls (clients and custom resources may write ``labels: null`` for none). An object that is still refused
+is returned as `Malformed`, so that a single bad object never stops a stream. Anything nested deeper than `limits.DEPTH`
+is cut before decoding: key and version of the object are read, whatever else it holds. Invariant: nothing here raises
+because of one object, and the time is linear in its bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ListMetadata(msgspec.Struct, rename="camel", frozen=True):
 
 class _Page(msgspec.Struct, Generic[T]):
     items: list[T]
-    """Always there: an answer without is somebody else's, and not a cluster without pods."""
+    """Always present: an answer without it comes from another server, and is no empty cluster."""
     metadata: ListMetadata = ListMetadata()
 
 
@@ -62,10 +62,10 @@ class Malformed:
 
     Attributes
     ----------
-    fault : what is wrong with it, with the path of the field.
+    fault : the fault, with the path of the field.
     key : namespace and name, as far as they could be read.
-    resource_version : so that a watch can go on behind it; empty when unreadable.
-    kind : what the watch said happened to it; empty in a list.
+    resource_version : so that a watch can continue after it; empty when unreadable.
+    kind : the type of the watch event; empty in a list.
     uid : as far as it could be read.
     """
 
@@ -83,7 +83,7 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """The server says: you have seen everything up to this version."""
+    """The server's mark: everything up to this version has been sent."""
 
     resource_version: str
 
@@ -107,22 +107,23 @@ class ListPage(Generic[T]):
 
 
 PAGE_BYTES_AT_ONCE: Final = 4 * 1024 * 1024
-"""Of a page of a list that are gone over in one go to find its objects; chosen: some 5 ms. A page of the largest pods
-is far larger."""
+"""Of a page of a list that are searched in one go for its objects; chosen: some 5 ms. A page of the largest pods is far
+larger.
+"""
 _PIECE_BYTES: Final = 256 * 1024
 """Of a larger one; chosen: some 3 ms."""
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
-"""What a decoder raises of bytes that it can't read: a whole number of too many digits is a ValueError."""
+"""What a decoder raises for bytes that it can't read: a whole number of too many digits is a ValueError."""
 
 
 class _Bare(msgspec.Struct):
-    """What must be known of an object that can't be read."""
+    """The needed facts about an object that can't be read."""
 
     metadata: dict[str, Any] = {}
 
 
 def without_nulls(value: Any) -> Any:
-    """Return plain data without what is null in it: clients and custom resources may write ``labels: null`` for none.
+    """Return plain data without its nulls: clients and custom resources may write ``labels: null`` for none.
 
     Raises
     ------
@@ -140,23 +141,24 @@ _QUOTE: Final = 2
 _MARKS: Final = bytes(
     {ord("{"): 1, ord("["): 1, ord("}"): 255, ord("]"): 255, ord('"'): _QUOTE}.get(n, 0) for n in range(256)
 )
-"""Of each byte of JSON: by how much it nests deeper (255 is -1), or that it is a quote."""
+"""For each byte of JSON: by how much it nests deeper (255 is -1), or that it is a quote."""
 
 
 class _Nesting:
-    """Where JSON is nested deeper than some levels; takes it in one piece or in several, none of which ends in the
-    middle of an escape. Needs no stack."""
+    """Finds where JSON is nested deeper than some levels. It takes the text in one or several pieces, none of them
+    ending in the middle of an escape. Needs no stack.
+    """
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
         self._level = 0
         self._inside = 0
-        """1 while a string goes on beyond the last piece."""
+        """1 while a string continues beyond the last piece."""
 
     def take(self, text: bytes) -> tuple[list[int], list[int]]:
-        """Return where objects and lists of one level too many begin in this piece, and where such end."""
-        # Escapes are blanked out first, so that each quote that is left begins or ends a string. In JSON a backslash
-        # stands in strings only.
+        """Return where objects and lists of one level too many begin in this piece, and where they end."""
+        # Escapes are blanked out first, so that each remaining quote begins or ends a string. In JSON a backslash
+        # occurs in strings only.
         plain = text.replace(b"\\\\", b"__").replace(b'\\"', b"__")
         marks = np.frombuffer(plain.translate(_MARKS), np.int8)
         offsets = np.flatnonzero(marks)  # a tenth of the bytes, as a rule
@@ -175,11 +177,11 @@ class _Nesting:
 
 
 def shallow(text: bytes, depth: int = DEPTH) -> bytes:
-    """Return JSON without what is nested deeper: each such object or list becomes null. Needs no stack.
+    """Return JSON with each object or list that is nested deeper replaced by null. Needs no stack.
 
     Parameters
     ----------
-    text : JSON, or anything else, which then is returned as something that is no JSON either.
+    text : JSON, or other text, which then is returned as something that is no JSON either.
     """
     begins, ends = _Nesting(depth).take(text)
     return _cut(text, begins, ends) if begins else text
@@ -200,8 +202,8 @@ class ObjectDecoder(Generic[T]):
     ----------
     object_type : the struct to decode into.
     most_bytes : for types that hold plain data of any shape: larger objects, and those that are nested deeper than
-        `limits.DEPTH`, are handed back as `Malformed` before they are decoded. None for types whose fields are known,
-        of which what is not read costs nothing.
+        `limits.DEPTH`, are handed back as `Malformed` before they are decoded. None for types with known fields, where
+        unread fields cost nothing.
     """
 
     def __init__(self, object_type: type[T], most_bytes: int | None = None) -> None:
@@ -222,7 +224,7 @@ class ObjectDecoder(Generic[T]):
         msgspec.DecodeError
             When the body as a whole is no list.
         """
-        if self._most_bytes is None:  # else each object is measured by itself
+        if self._most_bytes is None:  # otherwise each object is measured by itself
             try:
                 page = self._page.decode(body)
                 return ListPage(page.items, [], page.metadata.resource_version, page.metadata.continue_)
@@ -233,7 +235,7 @@ class ObjectDecoder(Generic[T]):
         return self._listed([self._one(bytes(item)) for item in raw.items or ()], raw)
 
     async def page_in_turns(self, body: bytes) -> ListPage[T]:
-        """Decode one chunk of a list, each object in its turn: takes twice as long, and holds nobody up.
+        """Decode one chunk of a list, each object in its turn: takes twice as long, and never holds up the event loop.
 
         Raises
         ------
@@ -245,14 +247,14 @@ class ObjectDecoder(Generic[T]):
             return self._listed(await in_turns(self._quickly, raw.items or ()), raw)
         begins, ends = await _items(body)
         raw = self._raw_page.decode(_cut(body, begins, ends))
-        if len(raw.items or ()) != len(begins):  # something else of a list is nested: no API server writes that
+        if len(raw.items or ()) != len(begins):  # another part of the list is nested: no API server writes that
             return self.page(body)
         found = await in_turns(lambda span: self._quickly(body[span[0] : span[1] + 1]), zip(begins, ends, strict=False))
         return self._listed(found, raw)
 
     def _listed(self, decoded: list[T | Malformed], raw: _RawPage) -> ListPage[T]:
-        items = [one for one in decoded if not isinstance(one, Malformed)]
-        malformed = [one for one in decoded if isinstance(one, Malformed)]
+        items = [item for item in decoded if not isinstance(item, Malformed)]
+        malformed = [item for item in decoded if isinstance(item, Malformed)]
         return ListPage(items, malformed, raw.metadata.resource_version, raw.metadata.continue_)
 
     def _quickly(self, raw: msgspec.Raw | bytes) -> T | Malformed:
@@ -266,7 +268,7 @@ class ObjectDecoder(Generic[T]):
     def _raw_items(self, body: bytes) -> _RawPage:
         try:
             return self._raw_page.decode(body)
-        except RecursionError:  # passing over an object takes as much stack as reading it
+        except RecursionError:  # skipping an object takes as much stack as reading it
             return self._raw_page.decode(shallow(body, _PAGE_DEPTH))
 
     def line(self, line: bytes) -> tuple[ChangeKind, T] | Bookmark | WatchFailed | Malformed:
@@ -286,7 +288,9 @@ class ObjectDecoder(Generic[T]):
             try:
                 raw = self._raw_line.decode(line)
             except RecursionError:
-                raw = self._raw_line.decode(shallow(line, _LINE_DEPTH + 1))  # one more: it is still seen to be too deep
+                raw = self._raw_line.decode(
+                    shallow(line, _LINE_DEPTH + 1)
+                )  # one more: it is still recognised as too deep
             if raw.type == "BOOKMARK":
                 return Bookmark(msgspec.json.decode(raw.object, type=_Bookmark).metadata.resource_version)
             if raw.type == "ERROR":
@@ -362,7 +366,7 @@ _BARE_DEPTH: Final = 2
 
 
 def _malformed(fault: str, body: bytes) -> Malformed:
-    """Return what can be said of an object that can't be read."""
+    """Return the known facts about an object that can't be read."""
     try:
         metadata = msgspec.json.decode(body, type=_Bare).metadata
     except UNREADABLE:

@@ -1,8 +1,8 @@
-"""Read one context of a kubeconfig, and say which field is wrong when it can't be read.
+"""Read one context of a kubeconfig, and name the wrong field when it can't be read.
 
-Called by `credentials` only. Fields are checked here, because the official loader's messages name no file and pass
-over most faults; what runs programs (``exec``, ``auth-provider``) is left to the official loader. Inline data wins
-over a file of the same kind, as in kubectl; relative paths are relative to the kubeconfig.
+Called by `credentials` only. Fields are checked here, because the official loader's messages name no file and miss most
+faults. Entries that run programs (``exec``, ``auth-provider``) go to the official loader. Inline data wins over a file
+of the same kind, as in kubectl; relative paths are relative to the kubeconfig.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Section:
         return value
 
     def data(self, key: str) -> bytes | None:
-        """Return ``<key>-data`` decoded, else the content of the file that ``<key>`` names."""
+        """Return ``<key>-data`` decoded, otherwise the content of the file that ``<key>`` names."""
         inline = self.text(f"{key}-data")
         if inline is not None:
             try:
@@ -102,7 +102,7 @@ class _Section:
 
 
 def expanded(name: str) -> Path:
-    """Return a path with the user's home for ``~``; where the user has none, as in most containers, ``~`` stays."""
+    """Return a path with the user's home for ``~``; without a home, as in most containers, ``~`` stays."""
     return Path(os.path.expanduser(name))  # noqa: PTH111 - Path.expanduser raises where uid and HOME are unknown
 
 
@@ -139,7 +139,7 @@ def _resolve(name: str, chosen: _Section, cluster: _Section, user: _Section) -> 
         missing = "client-key-data" if key is None else "client-certificate-data"
         raise user.fault("is missing (a client certificate needs its key)", missing)
     token, token_file = user.text("token"), user.text("tokenFile")
-    if token is not None and not token.isprintable():  # it would be refused as a header, by whoever sends it
+    if token is not None and not token.isprintable():  # every HTTP library would refuse it as a header
         raise user.fault("holds a line break or another character that no token has", "token")
     plugin: Callable[[], str | None] | None = None
     plugin_token: str | None = None
@@ -200,9 +200,10 @@ def _bounded(path: Path) -> bytes:
 
 
 def check_size(path: Path) -> None:
-    """Raise `InputError` where a file is too large for a kubeconfig; one that can't be read is somebody else's to say.
+    """Raise `InputError` if a file is too large for a kubeconfig; an unreadable file passes, since the loader reports
+    it.
 
-    For the official loader, which reads whatever it is given to its end, and a device has none.
+    For the official loader, which reads every file to its end, and a device has none.
     """
     with suppress(OSError):
         _bounded(path)
@@ -231,7 +232,7 @@ def _parse(path: Path) -> Any:
 
 
 def _named(document: _Section, collection: str, kind: str, name: str, wanted_by: str | None) -> _Section:
-    """Return an entry by its name; `wanted_by` is the field that names it, None where the user did."""
+    """Return an entry by its name; `wanted_by` is the field that names it, None if the user did."""
     entries = document.value.get(collection)
     if not isinstance(entries, list):
         raise document.fault("must be a list", collection)
@@ -251,7 +252,7 @@ def _named(document: _Section, collection: str, kind: str, name: str, wanted_by:
 
 
 class _LastError(logging.Handler):
-    """Keeps the official loader's last complaint: it logs why a plugin failed, and goes on without a token."""
+    """Keeps the official loader's last error: it logs why a plugin failed, and continues without a token."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -1,10 +1,10 @@
 """Typed views of the few API objects that we read, with just the fields that we need.
 
 Decoded by `decoding` straight from bytes, used by the operator's translation and by the fake nodes. A struct of the
-needed fields costs a tenth of the time and memory of the official client's object. Unknown fields are passed over.
-All structs are frozen, and sequences are tuples: one object is shared by all who read it, and neither is followed by
-the garbage collector, whose passes over lists took three times as long as the decoding with 20,000 pods held.
-Quantities and times stay as written (see `cotide_core.units` and `timestamps`).
+needed fields costs a tenth of the time and memory of the official client's object. Unknown fields are skipped. All
+structs are frozen, and sequences are tuples: all readers share one object. The garbage collector follows neither. With
+20,000 pods held, its passes over lists took three times as long as the decoding. Quantities and times stay as written
+(see `cotide_core.units` and `timestamps`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ApiStruct(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defa
 
 
 class OwnerReference(ApiStruct, frozen=True):
-    """Who owns an object."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -60,7 +60,7 @@ class Resources(ApiStruct, frozen=True):
 
 
 class Present(ApiStruct, frozen=True):
-    """Something of which only matters that it is there."""
+    """An object that only needs to be present."""
 
 
 class ContainerPort(ApiStruct, frozen=True):
@@ -194,7 +194,7 @@ class ClaimVolume(ApiStruct, frozen=True):
 
 
 SAFE_LOCAL_VOLUMES_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-"""On a pod: names of local volumes, with commas between, whose content may be lost."""
+"""On a pod: names of local volumes, separated by commas, that may lose their content."""
 
 
 class EmptyDir(ApiStruct, frozen=True):
@@ -204,11 +204,12 @@ class EmptyDir(ApiStruct, frozen=True):
 
 
 class Volume(ApiStruct, frozen=True):
-    """A volume, as far as it may tie a pod to nodes."""
+    """A volume, as far as it can tie a pod to nodes."""
 
     name: str = ""
     """It is part of the name of an ephemeral volume's claim, and an annotation may name local volumes. Other names are
-    random in most pods, and not kept."""
+    random in most pods, and not kept.
+    """
     empty_dir: EmptyDir | None = None
     host_path: Present | None = None
     persistent_volume_claim: ClaimVolume | None = None
@@ -320,9 +321,9 @@ class ContainerStatus(ApiStruct, frozen=True):
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
     resources: Resources | None = None
-    """What the kubelet has set for it, which lags behind the spec while a resize is under way."""
+    """Resources that the kubelet has set for it; they lag behind the spec during a resize."""
     allocated_resources: dict[str, Quantity] = {}
-    """What the kubelet has put aside for it."""
+    """Resources that the kubelet has allocated to it."""
 
 
 class PodStatus(ApiStruct, frozen=True):
@@ -339,12 +340,12 @@ class PodStatus(ApiStruct, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resources: Resources | None = None
-    """The same of pod-level resources."""
+    """The same two for pod-level resources."""
     allocated_resources: dict[str, Quantity] = {}
     resize: str = ""
-    """``Infeasible`` and the like, up to Kubernetes 1.32; since then a condition says it."""
+    """``Infeasible`` and the like, up to Kubernetes 1.32; a condition replaces it since then."""
     observed_generation: Int64 | None = None
-    """Of the spec that its kubelet has taken in; told from Kubernetes 1.34 on."""
+    """Of the spec that its kubelet has read; set from Kubernetes 1.34 on."""
 
 
 class PodObject(ApiStruct, frozen=True):
@@ -406,7 +407,7 @@ class PriorityClassObject(ApiStruct, frozen=True):
 
 
 class ServiceSpec(ApiStruct, frozen=True):
-    """``spec`` of a Service or a ReplicationController, whose selectors are plain labels."""
+    """``spec`` of a Service or a ReplicationController, which select by plain labels."""
 
     selector: dict[str, str] = {}
 
@@ -450,7 +451,7 @@ class DisruptionBudgetStatus(ApiStruct, frozen=True):
     desired_healthy: Int64 = 0
     expected_pods: Int64 = 0
     disrupted_pods: dict[str, str | None] = {}
-    """Pods whose eviction it counts already, with the time of each."""
+    """Evicted pods that it counts already, with the time of each."""
 
 
 class PodDisruptionBudgetObject(ApiStruct, frozen=True):
@@ -578,7 +579,7 @@ class AttachmentSpec(ApiStruct, frozen=True):
 
 
 class AttachmentObject(ApiStruct, frozen=True):
-    """A VolumeAttachment: a volume hangs on a node, or is to."""
+    """A VolumeAttachment: a volume is attached to a node, or is to be."""
 
     metadata: Metadata
     spec: AttachmentSpec = AttachmentSpec()
@@ -591,14 +592,14 @@ class CsiDriverSpec(ApiStruct, frozen=True):
 
 
 class CsiDriverObject(ApiStruct, frozen=True):
-    """What a CSI driver says of itself, by its name."""
+    """The properties that a CSI driver declares, by its name."""
 
     metadata: Metadata
     spec: CsiDriverSpec = CsiDriverSpec()
 
 
 class StorageCapacityObject(ApiStruct, frozen=True):
-    """A CSIStorageCapacity: room for volumes of a class where nodes have these labels."""
+    """A CSIStorageCapacity: room for volumes of a class on nodes with these labels."""
 
     metadata: Metadata
     storage_class_name: str = ""
@@ -627,7 +628,7 @@ class CsiNodeSpec(ApiStruct, frozen=True):
 
 
 class CsiNodeObject(ApiStruct, frozen=True):
-    """What CSI drivers say of a node, by the node's name."""
+    """The CSI drivers of a node, by the node's name."""
 
     metadata: Metadata
     spec: CsiNodeSpec = CsiNodeSpec()

@@ -1,12 +1,12 @@
-"""The official Kubernetes client, for what needs no throughput: the commands connect and read with it.
+"""The official Kubernetes client, for uses without need of throughput: the commands connect and read with it.
 
-Called by `consolidation.official_client` and `explain.reader`. The operator itself does without: loading this client
-takes 0.3 s of cpu and 29 MB where our own reading of a kubeconfig takes 0.05 s (measured), before the first list can be
-asked for and in every replica; and it posts half as many bindings a second. A command that waits for one answer pays
-no more than for our own client, whose HTTP library takes as long to load.
+Called by `consolidation.official_client` and `explain.reader`. The operator itself does not use it. Loading this client
+takes 0.3 s of cpu and 29 MB before the first list and in every replica; our own reading of a kubeconfig takes 0.05 s
+(measured). It also posts half as many bindings a second. A command that waits for one answer pays no more than for our
+own client, since the HTTP library of that takes as long to load.
 
-Invariant: whatever goes wrong is a `ClusterError`, and a file that is no kubeconfig, or none at all, an `InputError`,
-in one sentence that names the server or the file; answers are the server's own bytes.
+Invariant: every failure is a `ClusterError`, and a file that is no kubeconfig, or is missing, an `InputError`. Each is
+one sentence that names the server or the file. Answers are the server's own bytes.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ from cotide_kube.decoding import UNREADABLE
 from cotide_kube.kubeconfig import check_size, expanded, read
 
 READ_SECONDS: Final = 10.0
-"""Longest silence of a server that is read from; chosen: somebody waits at a terminal."""
+"""Longest silence of a server during a read; chosen: a user waits at a terminal."""
 WRITE_SECONDS: Final = 30.0
-"""The same where something is written, for which admission webhooks are asked: by default each has 10 s."""
+"""Longest silence during a write, since admission webhooks take part: by default each has 10 s."""
 TRIES_MORE: Final = 3
-"""Where a server closed the connection, or asks to be asked again (chosen: urllib3's own default)."""
+"""Tries when a server closed the connection or asks for a repetition (chosen: urllib3's own default)."""
 RETRY_AFTER_SECONDS: Final = 10
 """Longest pause that a server may ask for by ``Retry-After``; chosen as `READ_SECONDS`."""
 _PIECE_BYTES: Final = 1 << 20
 
 
 class _Tries(Retry):
-    """Asks again as urllib3 does, but not after what a moment later is the same: silence, bad TLS, a closed port."""
+    """Repeats as urllib3 does, except after failures that a repetition would not change: silence, bad TLS, a closed
+    port.
+    """
 
     def increment(
         self,
@@ -53,7 +55,7 @@ class _Tries(Retry):
         _pool: Any = None,
         _stacktrace: Any = None,
     ) -> _Tries:
-        """Return what is left of the tries, or raise the error."""
+        """Return the remaining tries, or raise the error."""
         if isinstance(error, HTTPTimeoutError | NewConnectionError | SSLError):
             raise MaxRetryError(_pool, url or "", error) from error
         return super().increment(method, url, response, error, _pool, _stacktrace)
@@ -64,7 +66,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None, *, retrie
 
     Parameters
     ----------
-    retries : whether its HTTP library asks up to three times more by itself, each time with a time-out of its own.
+    retries : whether its HTTP library repeats up to three times by itself, each time with a time-out of its own.
 
     Raises
     ------
@@ -93,7 +95,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None, *, retrie
         except config.ConfigException as inside:
             raise InputError(NO_CLUSTER.format(looked_at=named)) from inside
         named, api = "", client.ApiClient(configuration)
-    except Exception as error:  # its reader checks nothing: what trips it is what the file holds
+    except Exception as error:  # its reader checks nothing: any error comes from the content of the file
         _blame(named, context)
         raise ClusterError(f"the kubeconfig can't be read: {' '.join(str(error).split())}") from error
     origin = f"kubeconfig {named}" if named else "in-cluster service account"
@@ -103,7 +105,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None, *, retrie
 
 
 def _blame(named: str, context: str | None) -> None:
-    """Read a kubeconfig by ourselves, which raises and says which field is wrong; of several files none is blamed."""
+    """Read a kubeconfig with our own reader, which raises and names the wrong field; several files are not checked."""
     if os.pathsep not in named:
         read(expanded(named), context)
 
@@ -114,7 +116,7 @@ def _answer(request: Callable[..., Any], server: str, method: str, url: str, **h
     Raises
     ------
     ClusterError
-        When there is none; an answer that refuses is one.
+        When there is none; a refusal is one, too.
     """
     from kubernetes.client.exceptions import ApiException
 
@@ -144,12 +146,12 @@ class _Headers(HTTPHeaderDict):
 
 
 def _whole(response: Any, asked: tuple[str, str]) -> HTTPResponse:
-    """Return a response whose body is there: whoever asks for it now waits no more.
+    """Return a response with its body already read: reading it waits no more.
 
     Raises
     ------
     AnswerTooLargeError
-        When it is larger than `ANSWER_BYTES`; no more of it is read.
+        When it is larger than `ANSWER_BYTES`; the rest is left unread.
     """
     pieces: list[bytes] = []
     left = ANSWER_BYTES
@@ -185,7 +187,7 @@ def namespace_of(kubeconfig: str | None = None, context: str | None = None) -> s
     except Exception:  # noqa: BLE001 - no kubeconfig, or one that `connect` has refused in words
         own: Path = SERVICE_ACCOUNT / "namespace"
         return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
-    chosen = next((one for one in contexts if one["name"] == context), current)
+    chosen = next((entry for entry in contexts if entry["name"] == context), current)
     return str((chosen.get("context") or {}).get("namespace") or "default")
 
 
@@ -219,7 +221,7 @@ def object_in(body: bytes) -> dict[str, Any]:
     Raises
     ------
     ClusterError
-        When it is none: a proxy's page with status 200, for example.
+        When the answer is invalid: a proxy's page with status 200, for example.
     """
     try:
         answer: Any = msgspec.json.decode(body)
@@ -240,7 +242,7 @@ def list_in(body: bytes) -> tuple[list[dict[str, Any]], str]:
     Raises
     ------
     ClusterError
-        When it is none; an answer without ``items`` is none, and not an empty one.
+        When it is invalid; an answer without ``items`` is invalid, not an empty list.
     """
     page = object_in(body)
     after = (page.get("metadata") or {}).get("continue") or ""

@@ -1,9 +1,9 @@
-"""The gate for objects that are read as plain data: what passes has, in every field that we read, what its kind has.
+"""The gate for objects that are read as plain data: every field that we read of a passed object has its kind's type.
 
-Called by whoever asks an API server for an object and reads it as a dictionary: the commands, and the operator where it
-asks beside its reflectors (which decode by themselves, see `decoding`). Behind it nobody has to look whether labels are
-labels, or an owner is an object. Invariant: an object passes without its nulls, else as it came, or is one
-`OddObjectError`, whose sentence names it and the field; nothing else is raised.
+Called by the code that asks an API server for an object and reads it as a dictionary. This is the code of the commands,
+and of the operator outside its reflectors (which decode by themselves, see `decoding`). After the gate no code needs to
+check whether labels are labels, or an owner is an object. Invariant: an object passes without its nulls, or otherwise
+as it came. Or it is one `OddObjectError`, which names the object and the field. Nothing else is raised.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 Object = dict[str, Any]
 
 FAULT_CHARACTERS: Final = 300
-"""Of what a sentence says of a fault; chosen: the path of the deepest field of a pod takes 150."""
+"""Longest description of a fault; chosen: the path of the deepest field of a pod takes 150."""
 
 
 _FIELD: Final = re.compile(r"at `\$((?:\.\w+)+)")
@@ -30,7 +30,7 @@ _FIELD: Final = re.compile(r"at `\$((?:\.\w+)+)")
 
 
 class OddObjectError(ClusterError):
-    """An object in which a field is not what its kind has: no API server sends one, or it is of another version."""
+    """An object with a field that does not fit its kind: no API server sends one, or it is of another version."""
 
 
 def typed(found: Any, kind: type[T], what: str) -> T:
@@ -38,9 +38,9 @@ def typed(found: Any, kind: type[T], what: str) -> T:
 
     Parameters
     ----------
-    found : what came, as plain data.
-    kind : the struct of what is read of it (see `objects`).
-    what : the kind as a sentence names it, as ``pod``; the name is put behind it.
+    found : the object as plain data.
+    kind : the struct of the fields that are read (see `objects`).
+    what : the kind as a sentence names it, as ``pod``; the object's name follows it.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def checked(found: Any, kind: type[Any], what: str) -> Object:
 
 
 def without_odd(found: Any, kind: type[Any], what: str) -> tuple[Object, list[str]]:
-    """Return an object without the fields that are odd, and a sentence for each: for who shows what there is.
+    """Return an object without its odd fields, and a sentence for each: for displays of the present state.
 
     Raises
     ------
@@ -92,24 +92,24 @@ def _without(found: Any, at: list[str]) -> Object | None:
 
 
 def all_checked(found: Iterable[Any], kind: type[Any], what: str) -> list[Object]:
-    """Return objects as `checked` does, of which none may be missing; raises what it raises, for the first odd one."""
-    return [checked(one, kind, what) for one in found]
+    """Return objects as `checked` does, if all are needed; raises what `checked` raises, for the first odd one."""
+    return [checked(item, kind, what) for item in found]
 
 
 def those_checked(found: Iterable[Any], kind: type[Any], what: str) -> tuple[list[Object], list[str]]:
     """Return the objects that pass `checked`, and a sentence for each that does not."""
     good: list[Object] = []
     odd: list[str] = []
-    for one in found:
+    for item in found:
         try:
-            good.append(checked(one, kind, what))
+            good.append(checked(item, kind, what))
         except OddObjectError as error:
             odd.append(f"left out: {error}")
     return good, odd
 
 
 def named(found: Any, what: str) -> str:
-    """Return what an object is called in a sentence: ``pod shop/web``, where it has a name."""
+    """Return an object's name for a sentence: ``pod shop/web``, if it has a name."""
     metadata = found.get("metadata") if isinstance(found, Mapping) else None
     parts = [metadata.get(part) for part in ("namespace", "name")] if isinstance(metadata, Mapping) else []
     name = "/".join(part[:NAME_CHARACTERS] for part in parts if isinstance(part, str) and part)

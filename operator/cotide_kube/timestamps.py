@@ -1,7 +1,7 @@
-"""RFC 3339 times of the Kubernetes API to seconds since the epoch and back; the one place that does it.
+"""RFC 3339 times of the Kubernetes API to seconds since the epoch and back; the one place for it.
 
-Called by the reflector's users, by the fake nodes and by whatever writes a time into an object. Times of the
-API are UTC; ``Time`` fields carry whole seconds, ``MicroTime`` fields (leases, events) six decimals.
+Called by the reflector's users, by the fake nodes and by all code that writes a time into an object. Times of the API
+are UTC; ``Time`` fields carry whole seconds, ``MicroTime`` fields (leases, events) six decimals.
 
 Source: https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md
 """
@@ -50,12 +50,12 @@ def _whole(seconds: int) -> str:
 def format_timestamp(seconds: float) -> str:
     """Write seconds since the epoch as a ``Time``: whole seconds, cut off rather than rounded, as the API does.
 
-    What is before 1970 or after the year 9999 becomes the first or the last second of them.
+    Times before 1970 or after the year 9999 become the first or the last second of that range.
 
     Raises
     ------
     InputError
-        For what is no number.
+        If the value is no number.
     """
     return _whole(math.floor(_writable(seconds)))
 

@@ -1,9 +1,9 @@
 """The wire: sessions, one request with its safe retries, and the lines of a watch.
 
-Used by `client.KubeClient` only, which knows what the requests mean. A request is tried again when the server asked
-for that (429 with ``Retry-After``), when it never got there, or when the caller says that doing it twice does no
-harm. Everything else fails at once. Watches have a session of their own, so that they never take the connections
-of requests.
+Used by `client.KubeClient` only, which knows the meaning of the requests. A request is tried again in three cases: the
+server asked for that (429 with ``Retry-After``), the request never got there, or the caller declares a repetition
+harmless. Everything else fails at once. Watches have a session of their own, so that they never take the connections of
+requests.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ JSON: Final = "application/json"
 MAX_TRIES: Final = 5
 """First try included; chosen: with the default back-off a request gives up after about three seconds."""
 UNENDED_BYTES: Final = 2 * LINE_BYTES
-"""Of a line of a watch whose end has not come; one that has ended is measured by whoever decodes it (chosen)."""
+"""Of an unfinished line of a watch; the decoder measures a finished one (chosen)."""
 _PASSING: Final = frozenset({500, 502, 503, 504})
-"""Answers that a moment later may be different."""
+"""Status codes that may change a moment later."""
 Fence = Callable[[], None]
 """Raises a `ClusterError` when a request may not be sent (any more)."""
 _FENCE: ContextVar[Fence | None] = ContextVar("fence", default=None)
 
 
 class Request(NamedTuple):
-    """What is asked of the server; the body as it is sent."""
+    """A request to the server; the body as it is sent."""
 
     method: str
     path: str
@@ -66,10 +66,10 @@ class Outcome(NamedTuple):
 
 
 class _Request(aiohttp.ClientRequest):
-    """A request that asks its fence right before its first byte: for a connection it may have waited.
+    """A request that checks its fence right before its first byte: it may have waited for a connection.
 
-    One with a body is asked for a second time. Before Python 3.12 aiohttp writes it, headers and all, in a task that
-    begins one turn of the loop later, and a process can be stopped for long in between.
+    A request with a body checks it twice. Before Python 3.12 aiohttp writes it, headers and all, in a task that begins
+    one turn of the loop later. The process may pause for long in between.
     """
 
     async def send(self, conn: Any) -> aiohttp.ClientResponse:
@@ -84,13 +84,13 @@ class _Request(aiohttp.ClientRequest):
             try:
                 fence()
             except ClusterError as error:
-                conn.protocol.set_exception(error)  # whoever waits for the answer is told; nothing was written
+                conn.protocol.set_exception(error)  # the waiting caller gets the error; nothing was written
                 return
         await super().write_bytes(writer, conn, content_length)
 
 
 class Transport:
-    """Two aiohttp sessions and the rules of trying again.
+    """Two aiohttp sessions and the retry rules.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Transport:
     asks_silence_again : bool
         Whether a try that got no answer in time is repeated.
     most_pause_seconds : float
-        Longest pause that a ``Retry-After`` brings.
+        Longest pause that a ``Retry-After`` causes.
     """
 
     def __init__(
@@ -152,10 +152,10 @@ class Transport:
         fence_is_answer: bool = False,
         compressed: bool = False,
     ) -> Outcome:
-        """Send until there is an answer to keep, as the module's docstring says; raise when none ever came.
+        """Send until there is an answer to keep, by the rules in the module's docstring; raise if no answer came.
 
-        ``fence`` is asked before each try, at the last moment; what it raises ends the request. With
-        ``fence_is_answer`` that is an outcome of code 0, since only the tries before it may have been carried out.
+        ``fence`` is called before each try, at the last moment; its exception ends the request. With
+        ``fence_is_answer`` the exception is an outcome of code 0, since only earlier tries may have been carried out.
         ``compressed`` allows the server to compress its answer.
         """
         _FENCE.set(fence)
@@ -188,7 +188,7 @@ class Transport:
                     raise
                 return Outcome(0, str(error).encode(), None, uncertain)
             except (aiohttp.ClientError, OSError) as error:  # time-outs are OSErrors
-                # Refused connections never carried the request; all else may have been carried out.
+                # Refused connections never carried the request; all others may have carried it out.
                 sent = not isinstance(error, aiohttp.ClientConnectorError)
                 uncertain = uncertain or sent
                 silent = isinstance(error, TimeoutError) and not self._asks_silence_again
@@ -198,7 +198,7 @@ class Transport:
                 fault = self._why(error)
             else:
                 if code == 401 and not refused_token:
-                    # Tokens expire; a fresh one is worth exactly one more try.
+                    # Tokens expire; a fresh one deserves exactly one more try.
                     refused_token = True
                     self.credentials.token.forget()
                     continue
@@ -215,7 +215,7 @@ class Transport:
             await asyncio.sleep(pause)
 
     async def watch(self, path: str, params: Mapping[str, str], silence_seconds: float) -> AsyncIterator[Lines]:
-        """Yield the complete lines of a watch as they come, as many at a time as arrived together.
+        """Yield the complete lines of a watch as they come; lines that arrive together form one batch.
 
         Ends when the server closes the connection; a line cut off there is dropped.
 
@@ -224,8 +224,8 @@ class Transport:
         ApiError
             When the server refuses the watch.
         ClusterError
-            When the connection fails, a line does not end, or nothing came for ``silence_seconds``: it may be dead
-            without telling.
+            When the connection fails, a line does not end, or nothing came for ``silence_seconds``: the connection may
+            be dead without a sign.
         """
         query = {**params, "watch": "true"}
         try:
@@ -275,7 +275,7 @@ class Transport:
 
     def _url(self, path: str, params: Mapping[str, str] | None) -> URL:
         # Paths are built from names of the API, which need no quoting; only the query does.
-        if not params and "?" not in path:  # as of bindings: a third of the time of parsing it whole
+        if not params and "?" not in path:  # As of bindings: a third of the time of parsing it whole.
             return self._server.with_path(f"{self._server.raw_path.rstrip('/')}{path}", encoded=True)
         query = f"{'&' if '?' in path else '?'}{urlencode(params)}" if params else ""
         return URL(f"{self.credentials.server}{path}{query}", encoded=True)
@@ -299,7 +299,7 @@ def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(
         limit=limit, ssl=tls if tls is not None else True, keepalive_timeout=30, ttl_dns_cache=60
     )
-    # An answer is only compressed where a request says so, and none sets a cookie.
+    # An answer is compressed only at a request's wish, and no answer sets a cookie.
     headers = {"User-Agent": "cotide", "Accept": JSON, "Accept-Encoding": "identity"}
     cookies = aiohttp.DummyCookieJar()
     return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=cookies, request_class=_Request)

@@ -5,9 +5,9 @@
     every tick   usage -> `control_law` -> quota of each batch pod
     every look   waiting of services (`contention`), their cycles (`cycles`), weights, memory, what ended
 
-No clock and no network here: `service` calls `tick` and says what time it is and which pods there are. A pod that
-nobody called batch or gratis is a service's, unknown ones included. Invariant: only groups of batch and gratis pods are
-changed, each change is in the journal first, and `undo` takes all of them back.
+No clock and no network here: `service` calls `tick` with the time and the pods. A pod without the class batch or gratis
+is a service's, unknown ones included. Invariant: only groups of batch and gratis pods are changed, each change is in
+the journal first, and `undo` takes all of them back.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from cotide_node_agent.undo_journal import UndoJournal
 POLL_SECONDS: Final = 1.0
 """Between two looks; chosen: threads and weights cost more to read than usage, and change less."""
 SATED_SHARE: Final = 0.8
-"""A pod that uses less of what it may needs no more than it uses, and a little; chosen."""
+"""A pod that uses less than it may gets what it uses, and a little more; chosen."""
 ROOM_TO_GROW: Final = 1.25
 LEAST_CPUS: Final = 0.02
-"""What one pod always gets: the kernel's least quota is half of it. Chosen."""
+"""The amount that one pod always gets: the kernel's least quota is half of it. Chosen."""
 RAISE_SHARE: Final = 0.02
-"""A quota is raised when it would grow by so much, and lowered at once; chosen, to write less."""
+"""A quota is raised when it would grow by this much, and lowered at once; chosen, to write less."""
 UNWEIGHTED_CPUS: Final = 0.1
 """The weight of a pod that asks for nothing; chosen."""
 
@@ -42,14 +42,14 @@ class BatchPod(NamedTuple):
     uid: str
     gratis: bool
     requested_cpus: float = 0.0
-    """Of the node's cpu: what it gets in any case, unless it is gratis."""
+    """Of the node's cpu: its guaranteed amount, unless it is gratis."""
     reclaimed_cpus: float = 0.0
-    """Of what the operator published; its part among others that reclaim."""
+    """Of the published room; its part among others that reclaim."""
     reclaimed_memory_bytes: int = 0
 
 
 class Reading(NamedTuple):
-    """What one tick found and decided, for metrics."""
+    """The findings and decisions of one tick, for metrics."""
 
     services_cpus: float
     batch_cpus: float
@@ -59,7 +59,7 @@ class Reading(NamedTuple):
     governed_pods: int
     changed_files: int
     cycles_ratio: float | None = None
-    """Cycles an instruction of the service for which they are most unusual, by what is usual; None where unknown."""
+    """Highest ratio, over the services, of cycles an instruction to their usual number; None if unknown."""
 
 
 class _Usage(NamedTuple):
@@ -94,7 +94,7 @@ class NodeAgent:
         self._contention = Contention(None, 0)
         self._quotas: dict[str, float] = {}
         self._asked: dict[str, list[Change]] = {}
-        """By path what the quota's files were asked to say."""
+        """By path the value that was written to the quota's files."""
         self._governed: set[str] = set()
 
     def tick(
@@ -121,9 +121,9 @@ class NodeAgent:
             self._contention = self._meter.look(services, now)
             self._cycles_ratio = self._cycles.look(services)
             self._let_go(pods, governed)
-        # Between two looks as well: whoever is batch for less than a second gets everything back, too.
+        # Between two looks as well: a pod that is batch for less than a second gets everything back, too.
         self._governed.update(pod.path for pod in governed)
-        # Where pods are held to some cpus, the others are not theirs to use.
+        # If pods are pinned to some cpus, the others are not theirs to use.
         capacity = min(capacity_cpus, self._groups.cpus() or capacity_cpus)
         seen = Observation(capacity, used, published_cpus, self._contention.waiting_share)
         self._state, allowance = next_allowance(self._law, self._state, seen, now)
@@ -143,11 +143,11 @@ class NodeAgent:
 
     @property
     def changed_files(self) -> int:
-        """How many files differ from what the kubelet wrote."""
+        """How many files differ from the kubelet's values."""
         return len(self._journal)
 
     def undo(self) -> int:
-        """Put everything back as it was, begin anew, and return how many files there were."""
+        """Restore everything, start over, and return how many files there were."""
         self._usage, self._state = None, LawState()
         self._quotas.clear()
         self._asked.clear()
@@ -189,7 +189,7 @@ class NodeAgent:
         return Claim(floor, max(floor, rate * ROOM_TO_GROW) if sated else float("inf"), weight)
 
     def _weigh(self, governed: list[PodGroup], services: list[PodGroup], batch: Mapping[str, BatchPod]) -> None:
-        """Give batch pods the least weight; where their tier is theirs alone, by what they asked for."""
+        """Give batch pods the least weight; if their tier holds batch pods only, weight them by their requests."""
         shared = {pod.tier for pod in services} | {"", "burstable"}
         for pod in governed:
             known = batch[pod.uid]
@@ -201,7 +201,7 @@ class NodeAgent:
                     self._journal.change(*memory)
 
     def _let_go(self, pods: list[PodGroup], governed: list[PodGroup]) -> None:
-        """Put back what belongs to pods that are batch no more, and forget those that ended."""
+        """Restore what belongs to pods that are no longer batch, and forget those that ended."""
         now, there = {pod.path for pod in governed}, {pod.path for pod in pods}
         for path in self._governed - now:
             self._quotas.pop(path, None)
@@ -216,6 +216,6 @@ class NodeAgent:
 def _rates(before: _Usage, now: _Usage) -> dict[str, float]:
     """Return the cpus that each pod used between both, and the node itself under the empty path."""
     passed = now.at - before.at
-    # A pod that is new has used all of it since.
+    # A new pod has used all of it since.
     rates = {path: (used - before.pods.get(path, 0.0)) / passed for path, used in now.pods.items()}
     return {**rates, "": (now.node - before.node) / passed}

@@ -1,14 +1,14 @@
-"""How much of their time services wait for a cpu that others have.
+"""The share of time that services wait for a cpu that others have.
 
-Two signals, of which the first that the kernel has is taken::
+Two signals; the first that the kernel offers is used::
 
-    pressure   the group's ``cpu.pressure`` (version 2): the share of time in which some task of the pod waited
+    pressure   the group's ``cpu.pressure`` (version 2): the share of time that some task of the pod waited
     run queue  /proc/THREAD/schedstat: of the time that threads of the pod ran or could have run, the share waited;
                none where a turn waited for no longer than it takes to begin one
 
-A pod whose own quota held it back since the last look waits for its own limit and not for others: it is left out and
-counted apart. Called by `agent`. Sources: the kernel's accounting/psi and scheduler/sched-stats. Invariant: a pod or
-thread that was not there at the last look says nothing.
+A pod that its own quota held back since the last look waits for its own limit. It is left out and counted separately.
+Called by `agent`. Sources: the kernel's accounting/psi and scheduler/sched-stats. Invariant: a pod or thread that is
+new since the last look counts for nothing.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Final, NamedTuple
 from cotide_node_agent.group_files import GroupFiles, GroupsUnreadable, PodGroup
 
 MAX_THREADS: Final = 2000
-"""Threads that are looked at in one look; chosen: 2,000 files take some 10 ms. Pods beyond it say nothing."""
+"""Threads that are looked at in one look; chosen: 2,000 files take some 10 ms. Pods beyond it count for nothing."""
 
 
 TURN_SECONDS: Final = 1e-4
-"""In the mean, below which waiting for a turn is the switch itself, even where turns are as short; chosen."""
+"""Mean wait below which waiting for a turn is the switch itself, even where turns are as short; chosen."""
 
 
 class Contention(NamedTuple):
     """What one look found."""
 
     waiting_share: float | None
-    """Of the pod that waited most, between 0 and 1; None where nobody said anything."""
+    """Of the pod with the longest wait, between 0 and 1; None if no pod gave a figure."""
     throttled_pods: int
     """Services that their own limit held back since the last look."""
 
@@ -55,7 +55,7 @@ class ContentionMeter:
         self._at: float | None = None
 
     def look(self, pods: Iterable[PodGroup], now: float) -> Contention:
-        """Return what services have waited since the last look."""
+        """Return how long services have waited since the last look."""
         passed = now - self._at if self._at is not None else 0.0
         self._at = now
         stalls: dict[str, float] = {}

@@ -1,6 +1,6 @@
-"""How much cpu batch pods may use together, and how it is shared out. Pure: time is an argument.
+"""How much cpu batch pods may use together, and each pod's share of it. Pure: time is an argument.
 
-Called by `agent` once a tick. With ``use`` what services and the node itself use, C the node's cpus and s the share of
+Called by `agent` once a tick. ``use`` is the use of services and the node itself, C the node's cpus, and s the share of
 them that may be used at all::
 
     peak      <- max(use, use + (peak - use) 2^(-dt / half life))      up at once, down slowly
@@ -9,9 +9,9 @@ them that may be used at all::
                  + recovery x dt, up to 1, once they have not for `calm_seconds`; between both thresholds it stays
 
 So a rise of the services' use takes room away within one tick, and a fall gives it back by half each half life. The
-idea of room that follows the measured use of services is Koordinator's (cpu suppress) and Crane's; room that a forecast
-vouches for, and the factor, are ours. Invariant: the allowance is never above the room that is left now, s C - use,
-except for the floor.
+idea of room that follows the measured use of services is Koordinator's (cpu suppress) and Crane's. The forecast room
+and the factor are ours. Invariant: the allowance is never above the room that is left now, s C - use, except for the
+floor.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 CUT_SECONDS: Final = 0.5
 """Between two cuts, so that one takes effect before the next is judged; chosen."""
 CUT: Final = 0.5
-"""What is left of the factor after a cut, as in TCP's congestion avoidance."""
+"""Remaining share of the factor after a cut, as in TCP's congestion avoidance."""
 LEAST_FACTOR: Final = 0.1
-"""Where cuts end: below it only the floor is left anyway; chosen."""
+"""Least factor: below it only the floor is left anyway; chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class LawSettings:
     target_share: float = 0.95
     """Of the node's cpus that may be used by all pods together."""
     half_life_seconds: float = 5.0
-    """In which half of what was taken away is given back."""
+    """Half of a reduction is given back in this time."""
     contended_share: float = 0.2
-    """Of their time that services wait for a cpu, from which on batch is cut."""
+    """Share of their time that services wait for a cpu; from this share on batch is cut."""
     calm_share: float = 0.1
-    """The same, below which services count as undisturbed."""
+    """The same share, below which services count as undisturbed."""
     calm_seconds: float = 3.0
-    """How long they must be undisturbed before a cut is taken back."""
+    """How long they must be undisturbed before a cut is undone."""
     recovery_per_second: float = 0.1
-    """Of the whole allowance that is given back each second then."""
+    """Of the whole allowance: given back each second then."""
     floor_cpus: float = 0.05
-    """What batch always gets together, so that it can give locks back."""
+    """Batch's guaranteed amount together, so that it can give locks back."""
 
 
 class LawState(NamedTuple):
@@ -54,10 +54,10 @@ class LawState(NamedTuple):
     peak_cpus: float = 0.0
     factor: float = 1.0
     calm_since: float = 0.0
-    """When services last began to be undisturbed, in the caller's seconds."""
+    """Time at which services last began to be undisturbed, in the caller's seconds."""
     cut_at: float = float("-inf")
     at: float | None = None
-    """When the law was asked last; None before that."""
+    """Time of the last call; None before that."""
 
 
 class Observation(NamedTuple):
@@ -65,11 +65,11 @@ class Observation(NamedTuple):
 
     capacity_cpus: float
     used_cpus: float
-    """By services and by the node itself: by everything but batch and gratis pods."""
+    """By services and by the node itself: by everything except batch and gratis pods."""
     published_cpus: float = 0.0
-    """Room that the operator forecast and published; 0 where it did not, or where that is old."""
+    """Room that the operator forecast and published; 0 if it published none, or if the value is old."""
     waiting_share: float | None = None
-    """Of their time that services waited for a cpu; None where it is not known."""
+    """Share of their time that services waited for a cpu; None if unknown."""
 
 
 def next_allowance(settings: LawSettings, state: LawState, seen: Observation, now: float) -> tuple[LawState, float]:
@@ -91,22 +91,22 @@ def next_allowance(settings: LawSettings, state: LawState, seen: Observation, no
 
 
 class Claim(NamedTuple):
-    """What one pod may be given."""
+    """The possible grant of one pod."""
 
     floor_cpus: float
-    """What it gets in any case: its cpu request, or next to nothing."""
+    """Its guaranteed amount: its cpu request, or next to nothing."""
     needs_cpus: float
-    """What it would use; infinite for one that takes all it gets."""
+    """Its expected use; infinite for a pod that takes all it gets."""
     weight: float
-    """Its part of what is left beyond the floors, above 0."""
+    """Its part of the rest beyond the floors, above 0."""
 
 
 def divide(allowance_cpus: float, claims: Sequence[Claim]) -> list[float]:
-    """Share the allowance out: floors first, the rest by weight to whom needs more, then to all.
+    """Share the allowance out: floors first, the rest by weight to pods that need more, then to all.
 
-    Max-min fair by weight: nobody who needs more has less beyond its floor, for its weight, than anybody else who was
-    given more. The sum is the allowance, or that of the floors where it is larger. Each round satisfies at least one
-    pod: n rounds at most.
+    Max-min fair by weight: take a pod that needs more. For its weight, it has at least as much beyond its floor as any
+    other pod that got more than its floor. The sum is the allowance, or that of the floors where it is larger. Each
+    round satisfies at least one pod: n rounds at most.
     """
     given = [claim.floor_cpus for claim in claims]
     left = allowance_cpus - sum(given)

@@ -1,14 +1,14 @@
-"""How many cycles services need for an instruction, by the processor's counters, where these may be read.
+"""Cycles that services need for an instruction, by the processor's counters, where these are readable.
 
-More than usual means that somebody beside takes away caches or memory bandwidth, which no share of a cpu shows: the
-idea is that of CPI2, as Google runs it. One pair of counters for each service's control group and cpu::
+More than usual means that a neighbour takes away caches or memory bandwidth, which no share of a cpu shows. The idea is
+that of CPI2, as Google runs it. One pair of counters for each service's control group and cpu::
 
     perf_event_open(cycles, group, cpu) <- perf_event_open(instructions, group, cpu)     counted together
 
 Called by `agent`, for its metrics: the law does not use it. Needs CAP_PERFMON, a processor that shows its counters (few
 virtual machines do) and, with control groups of version 1, the hierarchy ``perf_event``. Sources: perf_event_open(2),
-the kernel's uapi/linux/perf_event.h. Invariant: where one of these is missing nothing is opened, nothing is said, and
-nobody fails; the counters of a pod that is gone are closed at the next look.
+the kernel's uapi/linux/perf_event.h. Invariant: if one of these is missing, no counter is opened, one log line notes
+it, and nothing fails. The counters of a pod that is gone are closed at the next look.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ READ_FORMAT: Final = 8
 FIGURES: Final = struct.Struct("QQQ")
 OF_A_GROUP, CLOSED_ON_EXEC = 4, 8
 MAX_COUNTERS: Final = 2000
-"""Chosen: two for each service and cpu; pods beyond it say nothing."""
+"""Chosen: two for each service and cpu; pods beyond it are not counted."""
 INSTRUCTIONS_LEAST: Final = 10_000_000
-"""In one look; chosen: fewer say more about what was in the cache before than about neighbours."""
+"""In one look. Chosen: fewer depend more on the former contents of the cache than on neighbours."""
 USUAL_SAMPLES: Final = 300
-"""Looks after which what is new counts for about two thirds of what is usual; chosen: five minutes."""
+"""Looks after which new values count for about two thirds of the usual value; chosen: five minutes."""
 KNOWN_SAMPLES: Final = 30
-"""Looks before a service has anything usual; chosen."""
+"""Looks before a service has a usual value; chosen."""
 
 Opener = Callable[[int, int, int, int], int]
 """Config, control group's descriptor, cpu and the leader's descriptor (or -1) -> the counter's descriptor."""
@@ -58,13 +58,13 @@ class _Counted(NamedTuple):
 
 
 class _Usual:
-    """A service's mean, over the looks in which it did something."""
+    """A service's mean over the looks while it was active."""
 
     def __init__(self) -> None:
         self.mean, self.samples = 0.0, 0
 
     def ratio(self, found: float) -> float | None:
-        """Return what was found by what is usual, before it becomes part of it."""
+        """Return the found value divided by the usual one, before it becomes part of it."""
         known = found / self.mean if self.samples >= KNOWN_SAMPLES else None
         self.samples += 1
         self.mean += (found - self.mean) / min(self.samples, USUAL_SAMPLES)
@@ -78,7 +78,7 @@ class CycleMeter:
     ----------
     folder_of : by a pod's path, its control group in the hierarchy that counters know.
     cpus : of the node.
-    opener : raises OSError where a counter can't be had.
+    opener : raises OSError if a counter is not available.
     """
 
     def __init__(self, folder_of: Callable[[str], Path], cpus: Sequence[int], opener: Opener | None = None) -> None:
@@ -88,10 +88,12 @@ class CycleMeter:
         self._last: dict[str, _Counted] = {}
         self._usual: dict[str, _Usual] = {}
         self.permitted = True
-        """False once a counter could not be had: nobody asks again."""
+        """False once a counter was not available: no more are opened."""
 
     def look(self, services: Iterable[PodGroup]) -> float | None:
-        """Return the services' highest cycles an instruction, by what is usual for each; None where none is known."""
+        """Return the services' highest cycles an instruction, relative to the usual value of each; None if none is
+        known.
+        """
         if not self.permitted:
             return None
         there = {pod.path for pod in services}
@@ -124,7 +126,7 @@ class CycleMeter:
         pairs: list[tuple[int, int]] = []
         try:
             group = os.open(self._folder_of(path), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # it ended meanwhile, or there is no such hierarchy
+        except OSError:  # It ended meanwhile, or there is no such hierarchy.
             return False
         try:
             for cpu in self._cpus:
@@ -132,12 +134,13 @@ class CycleMeter:
                 pairs.append((leader, -1))
                 pairs[-1] = leader, self._open(INSTRUCTIONS, group, cpu, leader)
         except OSError as error:
-            for one in (number for pair in pairs for number in pair if number >= 0):
-                os.close(one)
-            # Of a group that ended meanwhile the kernel says the same as of a counter that the processor lacks.
+            for descriptor in (number for pair in pairs for number in pair if number >= 0):
+                os.close(descriptor)
+            # For a group that ended meanwhile the kernel gives the same error as for a counter that the processor
+            # lacks.
             if error.errno != errno.EMFILE and self._folder_of(path).exists():
                 self.permitted = False
-                _LOG.info("cycles an instruction are not measured: the processor's counters say %s", error.strerror)
+                _LOG.info("cycles an instruction are not measured: the processor's counters answer %s", error.strerror)
                 self.close()
             return False
         finally:
@@ -149,7 +152,7 @@ class CycleMeter:
         cycles = instructions = 0
         for leader, _ in self._leaders[path]:
             figures = os.read(leader, FIGURES.size)
-            if len(figures) < FIGURES.size:  # the kernel has no room for this counter at the moment
+            if len(figures) < FIGURES.size:  # The kernel has no room for this counter at the moment.
                 return None
             _, some, done = FIGURES.unpack(figures)
             cycles, instructions = cycles + some, instructions + done
@@ -170,7 +173,7 @@ def open_counter(config: int, group: int, cpu: int, leader: int, kind: int = HAR
     Raises
     ------
     OSError
-        As perf_event_open(2) says: ENOENT without such a counter, EACCES or EPERM without the right.
+        As in perf_event_open(2): ENOENT without such a counter, EACCES or EPERM without the right.
     """
     number = SYSCALLS.get(platform.machine())
     if number is None:

@@ -1,12 +1,12 @@
-"""Control groups of pods as files: what is read of them, and which of their files say how much they may use.
+"""Control groups of pods as files: what is read of them, and which of their files limit their use.
 
 One interface over both versions of the kernel's control groups and both of a kubelet's drivers::
 
     version 1   cpu/kubepods/burstable/podUID/cpu.cfs_quota_us, one hierarchy for each controller
     version 2   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cpu.max, one for all
 
-Called by `agent`; `open_group_files` tells which it is. `undo_journal` writes, nobody here.
-Sources: the kernel's admin-guide/cgroup-v1 and cgroup-v2, scheduler/sched-bwc and accounting/psi.
+Called by `agent`; `open_group_files` finds out the version. Only `undo_journal` writes. Sources: the kernel's
+admin-guide/cgroup-v1 and cgroup-v2, scheduler/sched-bwc and accounting/psi.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class PodGroup(NamedTuple):
 
 
 Change = tuple[Path, str]
-"""A file and what is to be written into it."""
+"""A file and the text to write into it."""
 Before = Callable[[Path], str | None]
-"""What a file said before it was changed first; None where it was not changed."""
+"""The text of a file before its first change; None for an unchanged file."""
 
 
 class GroupFiles(Protocol):
@@ -71,11 +71,11 @@ class GroupFiles(Protocol):
         ...
 
     def pods(self) -> list[PodGroup]:
-        """Return the groups of all pods that are there."""
+        """Return the groups of all present pods."""
         ...
 
     def cpus(self) -> int | None:
-        """Return on how many cpus pods may run at all; None where the kernel does not tell."""
+        """Return the number of cpus that pods may use at all; None if the kernel gives no number."""
         ...
 
     def counted(self, path: str) -> Path:
@@ -83,7 +83,7 @@ class GroupFiles(Protocol):
         ...
 
     def cpu_seconds(self, path: str) -> float:
-        """Return the cpu time that a group has used; an empty path is all of this node's."""
+        """Return the cpu time that a group has used; an empty path means the whole node."""
         ...
 
     def throttling(self, path: str) -> Throttling:
@@ -91,7 +91,7 @@ class GroupFiles(Protocol):
         ...
 
     def stall_seconds(self, path: str) -> float | None:
-        """Return how long at least one task of the group waited for a cpu; None where the kernel does not tell."""
+        """Return how long at least one task of the group waited for a cpu; None if the kernel gives no figure."""
         ...
 
     def threads(self, path: str) -> list[int]:
@@ -99,11 +99,13 @@ class GroupFiles(Protocol):
         ...
 
     def quota(self, path: str, cpus: float, before: Before) -> list[Change]:
-        """Return what to write, in this order, so that the group uses at most so much, and never more than its own."""
+        """Return what to write, in this order, so that the group uses at most so much, and never more than its own
+        quota.
+        """
         ...
 
     def weight(self, path: str, requested_millicores: int | None) -> Change:
-        """Return what to write for the weight of such a request; None for the least there is."""
+        """Return what to write for the weight of this request; None for the least one."""
         ...
 
     def memory(self, path: str, amount_bytes: int) -> Change | None:
@@ -138,11 +140,11 @@ class GroupFiles1:
         self._cpus = mount / "cpuset" / root / self.kubepods / "cpuset.effective_cpus"
 
     def pods(self) -> list[PodGroup]:
-        """Return the groups of all pods that are there."""
+        """Return the groups of all present pods."""
         return list(_pods(self._cpu))
 
     def cpus(self) -> int | None:
-        """Return on how many cpus pods may run at all."""
+        """Return the number of cpus that pods may use at all."""
         return _cpus(self._cpus)
 
     def counted(self, path: str) -> Path:
@@ -159,7 +161,7 @@ class GroupFiles1:
         return Throttling(figures.get("nr_throttled", 0), figures.get("throttled_time", 0) / 1e9)
 
     def stall_seconds(self, path: str) -> float | None:
-        """Return None: version 1 has no pressure of a group (its file, where there is one, stays at 0)."""
+        """Return None: version 1 has no pressure of a group (its file, if there is one, stays at 0)."""
         del path
         return None
 
@@ -168,15 +170,17 @@ class GroupFiles1:
         return _threads(self._cpu / path, "tasks")
 
     def quota(self, path: str, cpus: float, before: Before) -> list[Change]:
-        """Return what to write; the kernel lets a container have no more than its pod here, at any moment."""
+        """Return what to write; with version 1 the kernel gives a container at most the quota of its pod, at any
+        moment.
+        """
         pod = self._one_quota(self._cpu / path, cpus, before)
         below = [
             (self._one_quota(file.parent, cpus, before), int(_read(file)))
             for file in sorted((self._cpu / path).glob("*/cpu.cfs_quota_us"))
         ]
-        limited = [(change, said) for change, said in below if said > 0]
-        lowered = [change for change, said in limited if int(change[1]) <= said]
-        return [*lowered, pod, *(change for change, said in limited if int(change[1]) > said)]
+        limited = [(change, own) for change, own in below if own > 0]
+        lowered = [change for change, own in limited if int(change[1]) <= own]
+        return [*lowered, pod, *(change for change, own in limited if int(change[1]) > own)]
 
     def _one_quota(self, folder: Path, cpus: float, before: Before) -> Change:
         file, period = folder / "cpu.cfs_quota_us", int(_read(folder / "cpu.cfs_period_us"))
@@ -190,7 +194,7 @@ class GroupFiles1:
         return self._cpu / path / "cpu.shares", str(min(262144, max(SHARES_LEAST, shares)))
 
     def memory(self, path: str, amount_bytes: int) -> Change | None:
-        """Return what to write: the soft limit, from where memory is taken first when the node lacks some."""
+        """Return what to write: the soft limit, above which memory is taken first when the node lacks some."""
         file = self._memory / path / "memory.soft_limit_in_bytes"
         return (file, str(amount_bytes // 4096 * 4096)) if file.exists() else None
 
@@ -205,11 +209,11 @@ class GroupFiles2:
         self.kubepods = _kubepods(root)
 
     def pods(self) -> list[PodGroup]:
-        """Return the groups of all pods that are there."""
+        """Return the groups of all present pods."""
         return list(_pods(self._root))
 
     def cpus(self) -> int | None:
-        """Return on how many cpus pods may run at all."""
+        """Return the number of cpus that pods may use at all."""
         return _cpus(self._root / self.kubepods / "cpuset.cpus.effective")
 
     def counted(self, path: str) -> Path:
@@ -254,7 +258,7 @@ class GroupFiles2:
         return file, str(1 + ((shares - 2) * 9999) // 262142)
 
     def memory(self, path: str, amount_bytes: int) -> Change | None:
-        """Return what to write: from where the group's memory is taken back, without killing."""
+        """Return what to write: the limit above which the group's memory is taken back, without killing."""
         file = self._root / path / "memory.high"
         return (file, str(amount_bytes // 4096 * 4096)) if file.exists() else None
 
@@ -303,7 +307,7 @@ def _figures(file: Path) -> Mapping[str, int]:
 
 def _threads(folder: Path, name: str) -> list[int]:
     found: list[int] = []
-    # Not rglob, which raises where a container ends while it looks; what is gone is passed over here.
+    # Not rglob, which raises if a container ends while it looks; vanished folders are skipped here.
     for group, below, files in os.walk(folder):
         below.sort()
         if name not in files:

@@ -1,8 +1,8 @@
 """What the agent measures and does, for Prometheus.
 
-From there the operator reads it as it reads any other measurement, by the queries of its configuration (the default of
-none is the agent's): the agent hands nothing to it in any other way. Written to by `service`. Invariant: no pod's name
-becomes a label, the node's is the only one.
+The operator reads them there like any other measurement, by the queries of its configuration (none of the default
+queries reads the agent). The agent has no other connection to the operator. Written to by `service`. Invariant: no
+pod's name becomes a label, the node's is the only one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class AgentMetrics:
         self._batch = self._gauge("batch_cpu_cores", "Cpu used by batch and gratis pods.")
         self._allowance = self._gauge("batch_allowance_cores", "Cpu that batch and gratis pods may use together.")
         self._factor = self._gauge("contention_factor", "Part of the allowance that contention leaves, 1 without any.")
-        self._waiting = self._gauge("services_waiting_share", "Of its time that the service waits for a cpu that "
-                                    "waits most; NaN where the kernel does not tell.")  # fmt: skip
-        self._cycles = self._gauge("services_cycles_ratio", "Cycles an instruction of the service for which they are "
-                                   "most unusual, by what is usual; NaN where they are not counted.")  # fmt: skip
+        self._waiting = self._gauge("services_waiting_share", "Share of its time that the most delayed service "
+                                    "waits for a cpu; NaN where the kernel gives no figure.")  # fmt: skip
+        self._cycles = self._gauge("services_cycles_ratio", "Highest ratio of a service's cycles an instruction to "
+                                   "their usual number; NaN where they are not counted.")  # fmt: skip
         self._throttled = self._gauge("services_throttled", "Services that their own limit holds back.")
         self._governed = self._gauge("governed_pods", "Batch and gratis pods on the node.")
-        self._changed = self._gauge("changed_files", "Files of control groups that differ from what the kubelet wrote.")
+        self._changed = self._gauge("changed_files", "Files of control groups that differ from the kubelet's values.")
         self.failures = Counter(
             "cotide_node_agent_failures_total",
             "Ticks that failed; after each the kernel's defaults hold.",
@@ -58,7 +58,7 @@ class AgentMetrics:
         self._changed.set(reading.changed_files)
 
     def show_nothing(self, changed_files: int) -> None:
-        """Show that nothing is known of now: what a tick before found would be taken for what holds."""
+        """Show that nothing is known of the present: a former tick's values would pass for present ones."""
         for gauge in (
             self._services, self._batch, self._allowance, self._factor, self._waiting, self._cycles, self._throttled,
             self._governed,

@@ -1,8 +1,8 @@
-"""What the API server says of this node: which of its pods are batch or gratis, and what the operator published.
+"""What the API server knows of this node: which of its pods are batch or gratis, and what the operator published.
 
 Called by `service`. Classes come from the label that the operator writes on each pod that it binds, within what the
-namespace may claim; a pod without it is a service's. When the API server is away, what was known holds: a uid never
-comes again, and a new pod that nobody told of has the kernel's defaults. What was published is believed no more then.
+namespace may claim. A pod without it is a service's. When the API server is away, the last known pods remain valid: a
+uid never comes again, and an unknown new pod has the kernel's defaults. The published room is no longer trusted then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotide_node_agent.agent import BatchPod
 _LOG = logging.getLogger(__name__)
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-"""On the mirror of a static pod. Whoever writes it on a pod of their own gains nothing: kubelets delete such a pod."""
+"""On the mirror of a static pod. Writing it on one's own pod gains nothing: kubelets delete such a pod."""
 MILLICORES: Final = 1000
 
 
@@ -46,7 +46,7 @@ class PodFeed:
 
     @property
     def published_cpus(self) -> float:
-        """Room that the operator vouches for, 0 while nobody can tell whether it still does."""
+        """Room that the operator published, 0 while the API server cannot confirm it."""
         return 0.0 if self._nodes.failures else self._published
 
     async def follow_pods(self) -> None:
@@ -71,11 +71,11 @@ class PodFeed:
 
 
 def batch_pod(pod: PodObject) -> BatchPod | None:
-    """Return what the agent needs to know of a batch or gratis pod; None for any other, and for one that has ended.
+    """Return what the agent needs to know about a batch or gratis pod; None for any other, and for one that has ended.
 
-    Static pods are services whatever their labels say, as they are to the operator. A kubelet names their groups by an
-    annotation, ``kubernetes.io/config.hash``; it is not read, since on any other pod its author writes it, who could
-    name the group of somebody else's service.
+    Static pods are services whatever their labels are, as they are to the operator. A kubelet names their groups by an
+    annotation, ``kubernetes.io/config.hash``. The agent ignores it, since on any other pod its author writes it and
+    could name the group of another user's service.
     """
     if MIRROR_ANNOTATION in pod.metadata.annotations:
         return None
@@ -93,10 +93,10 @@ def batch_pod(pod: PodObject) -> BatchPod | None:
 
 
 def _asked(resource: str, spec: PodSpec) -> int:
-    """Return what a pod asks for as its node counts it: less would take from its init containers what is theirs.
+    """Return a pod's request as its node counts it: less would take from its init containers what is theirs.
 
-    Containers and sidecars together, or an init container beside the sidecars before it, if that is more; what is asked
-    for the whole pod stands for that.
+    Containers and sidecars together, or an init container together with the sidecars before it, if that is more. A
+    request of the whole pod replaces it.
     """
     if spec.resources is not None and resource in spec.resources.requests:
         return _amount(resource, spec.resources.requests)
@@ -114,5 +114,5 @@ def _amount(resource: str, amounts: dict[str, Quantity]) -> int:
     try:
         return int(resource_amount(resource, amounts.get(resource, "0")))
     except InputError as error:
-        _LOG.debug("an amount of %s is passed over: %s", resource, error)
+        _LOG.debug("an amount of %s is skipped: %s", resource, error)
         return 0

@@ -1,9 +1,9 @@
-"""Runs the agent of one node until it is told to stop: clock, API server, metrics, and what holds when something fails.
+"""Runs the agent of one node until it is stopped: clock, API server, metrics, and the state after a failure.
 
 ::
 
-    start: undo what an agent before us left -> follow the API server -> ticks
-    a tick fails:  undo everything (the kernel's defaults hold), say so once, try again with the next tick
+    start: undo what a former agent left -> follow the API server -> ticks
+    a tick fails:  undo everything (the kernel's defaults hold), log it once, try again with the next tick
     end, by SIGTERM or by an error: undo everything
 
 Called by ``cotide node-agent``.
@@ -35,12 +35,12 @@ from cotide_node_agent.undo_journal import UndoJournal
 _LOG = logging.getLogger(__name__)
 
 ALIVE_SECONDS: Final = 10.0
-"""Without a tick for so long the agent is started anew; chosen: forty ticks."""
+"""Without a tick for so long the agent is restarted; chosen: forty ticks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What ``cotide node-agent`` takes."""
+    """The options of ``cotide node-agent``."""
 
     node: str
     kubeconfig: str | None = None
@@ -57,24 +57,24 @@ class AgentOptions:
 
 
 def undo_what_was_left(journal_file: Path) -> UndoJournal:
-    """Put back what an agent before us left and return a journal to begin with."""
+    """Restore what a former agent left changed and return an empty journal."""
     journal = UndoJournal(journal_file)
     left = journal.load()
     if left:
         back = journal.undo()
-        _LOG.warning("%d files of an agent that did not end by itself were put back, %d were gone", back, left - back)
+        _LOG.warning("restored %d files of a former agent that did not stop cleanly; %d were gone", back, left - back)
     else:
-        _LOG.info("%s: no agent before left anything to put back", journal_file)
+        _LOG.info("%s: no former agent left files to restore", journal_file)
     return journal
 
 
 async def run(options: AgentOptions, stop: asyncio.Event) -> None:
-    """Hold batch back on this node until told to stop.
+    """Hold batch back on this node until stopped.
 
     Raises
     ------
     InputError
-        When the metrics' port is taken, or the journal is none.
+        When the metrics' port is taken, or the journal is invalid.
     ClusterError
         When the API server refuses what the agent must read.
     """
@@ -98,7 +98,7 @@ async def run(options: AgentOptions, stop: asyncio.Event) -> None:
             for task in [*tasks, stopping]:
                 task.cancel()
             await asyncio.gather(*tasks, stopping, return_exceptions=True)
-            _LOG.info("the kernel's defaults hold again: %d files were put back", agent.undo())
+            _LOG.info("the kernel's defaults hold again: %d files restored", agent.undo())
             await server.cleanup()
 
 
@@ -107,24 +107,24 @@ async def _tick_on(
 ) -> None:
     trouble = ""
     while True:
-        begun = time.monotonic()
+        started = time.monotonic()
         capacity = feed.capacity_cpus or float(os.cpu_count() or 1)
         try:
-            reading = agent.tick(feed.batch, capacity, feed.published_cpus, begun)
+            reading = agent.tick(feed.batch, capacity, feed.published_cpus, started)
         except (CotideError, OSError, ValueError) as error:
             metrics.failures.inc()
             back = agent.undo()
             metrics.show_nothing(agent.changed_files)
             if str(error) != trouble:
                 trouble = str(error)
-                _LOG.warning("%s; the kernel's defaults hold, %d files were put back", error, back)
+                _LOG.warning("%s; the kernel's defaults hold, %d files restored", error, back)
         else:
             trouble = ""
             if reading is not None:
                 metrics.show(reading)
         ticked[0] = time.monotonic()
-        metrics.ticks.observe(ticked[0] - begun)
-        await asyncio.sleep(max(0.0, begun + interval - ticked[0]))
+        metrics.ticks.observe(ticked[0] - started)
+        await asyncio.sleep(max(0.0, started + interval - ticked[0]))
 
 
 async def _serve(options: AgentOptions, metrics: AgentMetrics, alive: Callable[[], bool]) -> web.AppRunner:

@@ -1,10 +1,10 @@
 """Convex quadratic programs by Clarabel, an interior-point solver.
 
-Made by whoever plans placement; kept from step to step. An interior-point method can't start from the last answer;
-what is kept while the matrix is the same object is the set-up: ordering, symbolic factors and scaling, and a step hands
+Made by the code that plans placement; kept from step to step. An interior-point method can't start from the last
+answer. While the matrix is the same object the set-up is kept: ordering, symbolic factors and scaling. A step hands
 over two vectors. Half of the time went into refining the answers of linear systems, which Clarabel's own tests of gap
-and feasibility do not need: it is left out, and where they are not passed without it, the program is solved once more
-with it. Invariant: an answer does not depend on what was solved before.
+and feasibility do not need. So refinement is left out, and a program that fails these tests is solved once more with
+it. Invariant: an answer is independent of earlier programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENDS: Final = {
 }
 
 _SURE: Final = ("Solved", "PrimalInfeasible", "MaxTime")
-"""Ends that a second attempt would not better."""
+"""Ends that a second attempt would not improve."""
 
 
 class ClarabelSolver:
@@ -38,7 +38,7 @@ class ClarabelSolver:
         self._matrix: SparseMatrix | None = None
 
     def solve(self, program: QuadraticProgram) -> Solution:
-        """Return the optimum, or why there is none."""
+        """Return the optimum, or the reason why there is none."""
         if self._matrix is program.matrix:
             self._solver.update(q=program.cost, b=np.concatenate((program.bound, np.zeros(program.matrix.columns))))
         else:

@@ -1,8 +1,8 @@
-"""Convex quadratic programs by the solver that suits: HiGHS where nothing is quadratic, Clarabel elsewhere.
+"""Convex quadratic programs by the suitable solver: HiGHS for linear programs, Clarabel for quadratic ones.
 
-Made by whoever plans placement. With linear penalties the program is linear, and the simplex method goes on from the
-last basis (a step of 10 data centres, 100 networks and 24 steps: about 0.1 s); with quadratic ones an interior-point
-method is needed, which can't (about 0.2 s). Invariant: both give the same cost on the same linear program.
+Made by the code that plans placement. With linear penalties the program is linear, and the simplex method continues
+from the last basis (a step of 10 data centres, 100 networks and 24 steps: about 0.1 s). Quadratic penalties need an
+interior-point method, which can't (about 0.2 s). Invariant: both give the same cost on the same linear program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ConvexSolver:
         self._quadratic = ClarabelSolver(time_limit_seconds=time_limit_seconds)
 
     def solve(self, program: QuadraticProgram) -> Solution:
-        """Return the optimum, or why there is none."""
+        """Return the optimum, or the reason why there is none."""
         if program.quadratic.any():
             return self._quadratic.solve(program)
         return self._linear.solve(program.linear())

@@ -1,9 +1,9 @@
 """Linear programs, with whole numbers or without, by HiGHS.
 
-Made by whoever plans capacity; kept from step to step. While the matrix is the same object, only bounds and costs are
-handed over and the simplex method starts from the last basis. Invariant: an answer does not depend on what was solved
-before, but for the choice among equally good points. A large program is solved by an interior-point method and a
-crossover: where several services compete for data centres, the simplex method takes ten times as long, warm or not.
+Made by the code that plans capacity; kept from step to step. While the matrix is the same object, only bounds and costs
+are handed over and the simplex method starts from the last basis. Invariant: an answer is independent of earlier
+programs, except for the choice among equally good points. A large program is solved by an interior-point method and a
+crossover. Where several services compete for data centres, the simplex method takes ten times as long, warm or not.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ _ENDS: Final = {
 
 
 SIMPLEX_COLUMNS: Final = 30_000
-"""Of a program that the simplex method solves, at most; chosen: to either side the other takes twice as long."""
+"""Largest program for the simplex method; chosen: on either side of it the other method takes twice as long."""
 
 
 class HighsSolver:
     """Fulfils `LinearSolver`."""
 
     def __init__(self, *, time_limit_seconds: float = 60.0, gap: float = 1e-4) -> None:
-        """Take limits: ``gap`` is the relative gap at which a search for whole numbers ends."""
+        """Take limits: ``gap`` is the relative gap that ends a search for whole numbers."""
         self._highs: Any = quiet_highs(mip_rel_gap=gap)
         self._limit = time_limit_seconds
         self._matrix: SparseMatrix | None = None
 
     def solve(self, program: LinearProgram) -> Solution:
-        """Return the optimum, or why there is none."""
+        """Return the optimum, or the reason why there is none."""
         is_large = program.whole is None and program.matrix.columns > SIMPLEX_COLUMNS
         if self._matrix is program.matrix and program.whole is None and not is_large:
             self._change(program)
         else:
             self._pass(program)
         self._highs.setOptionValue("solver", "ipm" if is_large else "choose")
-        # The limit counts from the object's making, not from this call.
+        # The limit counts from the creation of the object, not from this call.
         self._highs.setOptionValue("time_limit", self._highs.getRunTime() + self._limit)
         self._highs.run()
         status = _ENDS.get(self._highs.getModelStatus(), Status.STOPPED)
         columns, rows = program.matrix.columns, program.matrix.rows
         info = self._highs.getInfo()
         if status is not Status.OPTIMAL:
-            self._matrix = None  # a new start next time: a broken basis helps nobody
+            self._matrix = None  # A new start next time: a broken basis is useless.
             return Solution(status, np.zeros(columns), np.zeros(rows), np.zeros(columns), np.nan, 0)
         found = self._highs.getSolution()
         x = np.array(found.col_value)

@@ -1,8 +1,8 @@
 """`Highs`: the core's `LinearSolver`, by HiGHS (Huangfu and Hall 2018).
 
-Made by the experiments and by the commands and handed to `cotide_core.consolidation`. It stands here, below both
-shells, since the live plan and the experiments ask the same solver; the core stays importable without it. One thread
-and a fixed seed: the same problem has the same answer, unless time runs out.
+Made by the experiments and by the commands and handed to `cotide_core.consolidation`. It is below both shells, since
+the live plan and the experiments use the same solver; the core stays importable without it. One thread and a fixed
+seed: the same problem has the same answer, unless time runs out.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ async def test_few_bytes_that_unpack_to_many_are_an_error_that_names_the_server(
         server.then(compressed(body))
         message = (
             rf"the API server {re.escape(server.url)} .*sends a compressed answer that unpacks to more than 2 MiB, "
-            r"of which no more are read.* without a proxy between.*\(GET /api/v1/pods\)"
+            r"which is the most that is read.* without a proxy between.*\(GET /api/v1/pods\)"
         )
         with pytest.raises(ClusterError, match=message):
             await client.request("GET", "/api/v1/pods", compressed=True)

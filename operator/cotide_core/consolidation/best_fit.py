@@ -1,11 +1,11 @@
 """Best fit on nodes in order of the room that is left: the inner step of every trial in one dimension.
 
-Called by the kernels of `kmns`. A node is one int64, its room above `NUMBER_BITS` and its number below, so that nodes
-in order of the keys are in order of (room, number): the best fit is the first key that is large enough, found by
-halving. Nodes that took nothing yet stand in a row that never moves; one that is taken out is skipped from then on, by
-links that are halved at each look. What has room left comes into a second row, kept in order by moving neighbours; what
-has no room for the smallest item is left out. So neither row has to be moved as a whole for an item, and the best of
-two is the same node that one row would have given.
+Called by the kernels of `kmns`. A node is one int64, its room above `NUMBER_BITS` and its number below. So nodes in
+order of the keys are in order of (room, number). The best fit is the first key that is large enough, found by halving.
+Untouched nodes are in a row that never moves. A node that is taken out is skipped from then on, by links that are
+halved at each look. Nodes with room left after an item enter a second row, kept in order by moving neighbours. Nodes
+without room for the smallest item are left out. So neither row moves as a whole for an item, and the better of both
+firsts is the same node that one row would give.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rooms_of(nodes: int) -> Rooms:
 
 @compiled
 def first_at_least(keys: Integers, low: int, high: int, wanted: int) -> int:
-    """Return the first position from `low` whose key is `wanted` or more; `high` when there is none."""
+    """Return the first position from `low` with a key of at least `wanted`; `high` when there is none."""
     while low < high:
         middle = (low + high) >> 1
         if keys[middle] < wanted:
@@ -65,7 +65,7 @@ def first_at_least(keys: Integers, low: int, high: int, wanted: int) -> int:
 def put_best(rooms: Rooms, size: int, smallest: int) -> int:
     """Put an item of `size` on the fullest node that has room; return the node's key then, or -1.
 
-    `smallest`: of all items that are still to come; a node with less room is forgotten.
+    `smallest`: of all items still to come; a node with less room is forgotten.
     """
     wanted = size << NUMBER_BITS
     untouched, links, used = rooms.untouched, rooms.links, rooms.used
@@ -88,7 +88,7 @@ def put_best(rooms: Rooms, size: int, smallest: int) -> int:
 
 @compiled
 def _lower(rooms: Rooms, at: int, key: int, smallest: int) -> None:
-    """Give a used node another key, below the one that it had."""
+    """Give a used node another key, below its former one."""
     used = rooms.used
     if key >> NUMBER_BITS < smallest:
         rooms.counts[USED] -= 1

@@ -1,6 +1,6 @@
-"""BFD: every application packed anew by best fit, largest first (Wen et al., Property 1: KMNS with K = N).
+"""BFD: packs every application again by best fit, largest first (Wen et al., Property 1: KMNS with K = N).
 
-Called by the experiments, as the rival that forgets where everything is.
+Called by the experiments, as the baseline that forgets where everything is.
 """
 
 from __future__ import annotations

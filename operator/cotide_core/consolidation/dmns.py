@@ -1,12 +1,13 @@
 """DMNS: KMNS for every K from 0 to N, the fewest nodes and then the least transfer (Wen et al., Algorithm 2).
 
 Called by `hsa`, the transfer-aware plan and the experiments. The answer is that of trying every K in full, the smallest
-of equal ones; the work is a small part of N packings, for three reasons, each exact:
+of equal ones. The work is a small part of N packings, for three reasons, each exact:
 
 - the N - K nodes that stay are used, so K below N - (fewest nodes known) can't win;
-- no K can move less than what the N - (nodes used) lightest nodes hold, so an outcome there ends the search;
-- a trial whose transfer is at least (emptied) - (most that can still stay) ends as soon as that is not below the best:
-  the largest applications come first, so this shows early.
+- no K can move less than what the N - (nodes used) lightest nodes hold, so an outcome with that transfer ends the
+  search;
+- a trial ends as soon as its transfer can't come below the best. The transfer is at least (emptied) - (most that can
+  still stay), and the largest applications come first, so this shows early.
 
 ``docs/consolidation.md`` plots items looked at and time against N.
 """
@@ -24,14 +25,14 @@ from cotide_core.consolidation.vector_trials import VectorTrials
 
 @dataclass(frozen=True)
 class Search:
-    """What a search over K did.
+    """The course of a search over K.
 
     Attributes
     ----------
     outcome : the best.
-    tried : numbers K of which a trial was begun.
-    finished : of these, trials that were not given up.
-    items : applications looked at in all; a full packing looks at M of them.
+    tried : numbers K with a trial.
+    finished : of these, trials that ran to their end.
+    items : applications that were looked at in all; a full packing looks at M of them.
     """
 
     outcome: Outcome
@@ -46,7 +47,7 @@ def dmns(instance: Instance) -> Outcome:
 
 
 def search(instance: Instance, order: Integers) -> Search:
-    """Try every K in one order of emptying; see the module for what is left out, and why that is exact."""
+    """Try every K in one order of emptying; the module's docstring explains what is left out, and why that is exact."""
     if not instance.is_uniform:
         return _search_vectors(instance, order)
     state = prepared(instance, order)
@@ -62,7 +63,7 @@ def search(instance: Instance, order: Integers) -> Search:
         if occupied[drained] > used:
             continue
         if used == fewest and transfer <= lightest[nodes - fewest] and drained > best.drained:
-            # What comes later can at best be equal, and has the larger K.
+            # Later outcomes can at best be equal, and have the larger K.
             break
         # Equal cost counts as better for a smaller K: the printed loop keeps the first.
         limit = transfer + (drained < best.drained)

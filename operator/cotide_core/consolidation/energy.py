@@ -1,8 +1,8 @@
 """`energy`: watts of servers and of switches under a placement.
 
-Called by the experiments and by `cotide consolidate`. Wen et al. name both as the goal and print neither a model nor a
-figure. A server that is used draws idle power and the rest in proportion to its load (the linear model of Fan et al.
-2007); one without applications is off. A switch is on while a node below it is, and draws more for each live port.
+Called by the experiments and by `cotide consolidate`. Wen et al. name both as the goal and give neither a model nor a
+figure. A used server draws idle power, and the rest in proportion to its load (the linear model of Fan et al. 2007). A
+server without applications is off. A switch is on while a node below it is, and draws more for each live port.
 """
 
 from __future__ import annotations
@@ -60,5 +60,5 @@ def energy(instance: Instance, outcome: Outcome, tree: SwitchTree, power: PowerM
         live, first = np.unique(level[below], return_index=True)
         ports += len(below)
         switches_on += len(live)
-        below = below[first]  # one node stands for each live switch, as a port of the level above
+        below = below[first]  # one node represents each live switch, as a port of the level above
     return Energy(servers, power.switch_base * switches_on + power.switch_port * ports, switches_on)

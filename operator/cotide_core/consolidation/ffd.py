@@ -1,7 +1,7 @@
-"""FFD: every application packed anew by first fit, largest first (Johnson et al. 1974).
+"""FFD: packs every application again by first fit, largest first (Johnson et al. 1974).
 
-Called by the experiments. With equal nodes the packing ignores where applications are, and its nodes are matched to the
-old ones afterwards, as Wen et al. do for BFD. With unequal nodes the fullest node comes first in the row.
+Called by the experiments. With equal nodes the packing ignores where applications are. Its nodes are matched to the old
+ones afterwards, as Wen et al. do for BFD. With unequal nodes the fullest node comes first in the row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cotide_core.kernels.compiled import compiled
 
 
 def ffd(instance: Instance) -> Outcome:
-    """Return the packing; where unequal nodes leave an application without room, nothing is moved."""
+    """Return the packing; if unequal nodes leave an application without room, nothing is moved."""
     items = np.lexsort((np.arange(instance.applications), -instance.size_shares))
     nodes = by_load(instance)[::-1]
     rooms = instance.capacities[nodes]
@@ -29,7 +29,7 @@ def ffd(instance: Instance) -> Outcome:
 
 
 def match_nodes(instance: Instance, packed: Integers) -> Integers:
-    """Give each new node of a packing an old one: the one that it shares most with, the largest share first.
+    """Give each new node of a packing an old one: the one that shares most with it, the largest share first.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def match_nodes(instance: Instance, packed: Integers) -> Integers:
 
     Returns
     -------
-    (N,) the old node for each new one; new nodes without applications take what is left.
+    (N,) the old node for each new one; new nodes without applications take the remaining ones.
     """
     pairs, inverse = np.unique(packed * instance.nodes + instance.homes, return_inverse=True)
     shared = np.zeros(len(pairs), np.int64)
@@ -54,7 +54,7 @@ def match_nodes(instance: Instance, packed: Integers) -> Integers:
 
 @compiled
 def _first_fit(sizes: Integers, rooms: Integers, targets: Integers) -> bool:
-    """Write the node of each item; rooms are used up. Returns whether all found one."""
+    """Write the node of each item; rooms are used up. Returns whether all items found one."""
     nodes, resources = rooms.shape
     for item in range(sizes.shape[0]):
         for node in range(nodes):

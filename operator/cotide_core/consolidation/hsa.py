@@ -1,10 +1,10 @@
 """HSA: consolidation switch by switch and level by level up the tree (Wen et al., Algorithm 3).
 
-Called by the experiments. At each level the nodes under one switch are one subset, where all transfers cost the same;
-a method for subsets (DMNS in the paper, DMAS and BFD beside it) runs on each. Nodes that are then above the threshold
-leave as full, nodes that are empty leave as freed, the rest meet under the next level's switches.
+Called by the experiments. At each level the nodes under one switch are one subset, where all transfers cost the same. A
+method for subsets runs on each: DMNS in the paper, or also DMAS and BFD. Nodes that are then above the threshold leave
+as full, and empty nodes leave as freed. The others meet under the next level's switches.
 
-Above the first level the transfers of a subset do not cost the same: its nodes hang on different switches below, and an
+Above the first level the transfers of a subset differ in cost: its nodes hang on different switches below, and an
 application may have come from another node. ``by_distance`` counts DT_cost with C (III-B.2), from the first node of
 each application, with the level of the lowest common switch as C.
 """
@@ -30,7 +30,7 @@ Method = Callable[[Instance], Outcome]
 
 @dataclass(frozen=True)
 class HierarchicalOutcome:
-    """What HSA arrived at.
+    """The result of HSA.
 
     Attributes
     ----------
@@ -56,7 +56,8 @@ def hsa(
 
     Parameters
     ----------
-    by_distance : takes of the plans with the fewest nodes the one of the least DT_cost with C, in place of ``method``.
+    by_distance : takes, among the plans with the fewest nodes, the one of the least DT_cost with C, in place of
+    ``method``.
         It tries every K in full.
     """
     targets = instance.homes.copy()

@@ -1,8 +1,9 @@
-"""`Instance`: applications, the nodes they are on and what those hold; `Outcome`: where they are afterwards.
+"""`Instance`: applications, their nodes and the capacities of these; `Outcome`: the nodes of the applications
+afterwards.
 
-Built by the experiments from generated or recorded loads; read by every algorithm of this wing. All amounts are whole
-numbers, so that ties and sums are exact. Invariant: an `Outcome` that an algorithm returns never puts more on a node
-than it holds, but on a node that was overfull before and received nothing.
+Built by the experiments from generated or recorded loads; read by every algorithm of this package. All amounts are
+whole numbers, so that ties and sums are exact. Invariant: an `Outcome` of an algorithm never puts more on a node than
+it holds. The exception is a node that was overfull before and received nothing.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Instance:
     Parameters
     ----------
     sizes : (M, R) what each application needs of R resources, from 0 up, in any whole unit.
-    homes : (M,) the node that each is on, from 0 to N - 1.
-    capacities : (N, R) what each node holds, at least 1.
-    weights : (M,) what moving each costs (bytes, or 1 for counting moves); the first resource's size when left out.
+    homes : (M,) the node of each, from 0 to N - 1.
+    capacities : (N, R) the capacity of each node, at least 1.
+    weights : (M,) cost of moving each (bytes, or 1 for counting moves); the first resource's size when left out.
 
     Raises
     ------
@@ -99,7 +100,7 @@ class Instance:
 
     @cached_property
     def load_shares(self) -> Floats:
-        """(N,) the fullest resource of each node, as a share of what it holds."""
+        """(N,) the fullest resource of each node, as a share of its capacity."""
         return np.asarray((self.loads / self.capacities).max(axis=1), np.float64)
 
     @cached_property
@@ -109,7 +110,7 @@ class Instance:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether there is one resource, of which all nodes hold the same and none too much: the paper's case."""
+        """Whether there is one resource, with equal nodes that are not overfull: the paper's case."""
         same = self.capacities.shape[1] == 1 and bool((self.capacities == self.capacities[0]).all())
         return same and bool((self.loads <= self.capacities).all()) and self.weights is None
 
@@ -120,12 +121,12 @@ class Instance:
 
     @cached_property
     def fewest_by_volume(self) -> int:
-        """Nodes that any packing needs at least: the largest ones until they hold the sum of each resource (eq. 2)."""
+        """Least number of nodes of any packing: the largest ones until they hold the sum of each resource (eq. 2)."""
         if not self.applications:
             return 0
         largest_first = np.cumsum(-np.sort(-self.capacities, axis=0), axis=0, dtype=np.float64)
         totals = self.sizes.sum(axis=0, dtype=np.float64)
-        # Above 2**53 a sum of floats may be off by a few units: the bound gives way by as much.
+        # Above 2**53 a sum of floats may be off by a few units: the bound allows for them.
         held = largest_first * (1 + 1e-12)
         wanted = [int(np.searchsorted(held[:, column], totals[column])) for column in range(len(totals))]
         return min(max(1, max(wanted) + 1 if max(totals) > 0 else 1), self.nodes)
@@ -150,15 +151,15 @@ class Instance:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A placement, and what it costs to come to it.
+    """A placement, and its cost.
 
     Attributes
     ----------
     targets : (M,) the node of each application.
     nodes_used : nodes with an application (the paper's NU_cost).
     transfer : summed weight of the applications that change their node (DT_cost with c = 1).
-    moves : how many do.
-    drained : the K of the method that found it; -1 where there is none.
+    moves : applications that change their node.
+    drained : the K of the method that found it; -1 if it has no K.
     """
 
     targets: Integers
@@ -174,7 +175,7 @@ class Outcome:
 
 
 def first_overfull(instance: Instance, targets: Integers) -> int:
-    """Return a node that received something and holds more than it can; -1 when there is none."""
+    """Return a node that received something and holds more than it can; -1 if there is none."""
     loads = np.zeros(instance.capacities.shape, np.int64)
     np.add.at(loads, targets, instance.sizes)
     received = np.zeros(instance.nodes, np.bool_)

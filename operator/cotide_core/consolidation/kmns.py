@@ -1,13 +1,13 @@
 """KMNS(K): the K least loaded nodes are emptied into the others by best fit, largest first (Wen et al., Algorithm 1).
 
-Called by `dmns`, `dmas` and `bfd`, which try several K or another order, and by the experiments. The prose of V-A says
-"the first K largest nodes"; Algorithm 1 takes the first K of the ascending order, as is done here. One trial gives up
-as soon as it can't be better than the best one known, which is what makes trying every K cheap.
+Called by `dmns`, `dmas` and `bfd`, which try several K or another order, and by the experiments. The prose of V-A names
+"the first K largest nodes"; Algorithm 1 takes the first K of the ascending order, and so does this module. One trial
+gives up as soon as it can't be better than the best known one, which makes trying every K cheap.
 
-Two forms. With one resource and equal nodes, as in the paper, an application that fits nowhere opens a new node, and
-new nodes are matched to emptied ones afterwards (`matched`). With several resources or unequal nodes a new node must be
-some emptied node from the start: the application's own when that is still closed, so that it does not move, else the
-closed one that it fills most.
+Two forms. With one resource and equal nodes, as in the paper, an application that fits nowhere opens a new node. New
+nodes are matched to emptied ones afterwards (`matched`). With several resources or unequal nodes a new node must be
+some emptied node from the start. It is the application's own when that is still closed, so that it does not move.
+Otherwise it is the closed one that it fills most.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cotide_core.kernels.compiled import compiled
 
 
 class Drain(NamedTuple):
-    """What all trials of one instance share; ranks are positions in the order of emptying.
+    """The common data of all trials of one instance; ranks are positions in the order of emptying.
 
     Attributes
     ----------
@@ -97,8 +97,8 @@ def trial(drain: Drain, scratch: Scratch, drained: int, fewest: int, best_used: 
 
     Returns
     -------
-    (4,) nodes used, least transfer that is still possible, number of entries, items looked at. Nodes used is -1 when
-    it gave up. The transfer is exact when every added node can be matched to the source that gave it most.
+    (4,) nodes used, least transfer that is still possible, number of entries, items looked at. Nodes used is -1 when it
+    gave up. The transfer is exact when every added node can be matched to the source that gave it most.
     """
     sizes, ranks, weights, capacity = drain.sizes, drain.ranks, drain.weights, drain.capacity
     nodes = weights.shape[0]
@@ -141,7 +141,7 @@ def trial(drain: Drain, scratch: Scratch, drained: int, fewest: int, best_used: 
         if node >= nodes:
             more, entries = _note(scratch, node - nodes, source, size, entries)
             kept += more
-        # What is left could at most stay where it is; what finds no room in the nodes so far needs more nodes.
+        # The remaining items can at most stay where they are; items without room in the nodes so far need more nodes.
         least = max(used, fewest)
         if left > usable:
             least = max(least, used + (left - usable + capacity - 1) // capacity)
@@ -193,9 +193,9 @@ def _note(scratch: Scratch, added: int, source: int, size: int, entries: int) ->
 def matched(scratch: Scratch, entries: int, drained: int) -> tuple[Integers, int]:
     """Match added nodes to emptied ones, the largest amount first; each added node to the source that gave it most.
 
-    Returns the rank that each added node becomes, and the amount that so stays where it is. Where two added nodes
-    got most from the same source, the second takes its next; one that no source is left for takes a free rank, the
-    last (most loaded) first.
+    Returns the rank that each added node becomes, and the amount that stays where it is in this way. Where two added
+    nodes got most from the same source, the second takes its next one. An added node without any source left takes a
+    free rank, the last (most loaded) first.
     """
     amounts, sources, nodes = scratch.amount[:entries], scratch.source[:entries], scratch.node[:entries]
     becomes = np.full(int(nodes.max()) + 1 if entries else 0, -1, np.int64)
@@ -213,7 +213,7 @@ def matched(scratch: Scratch, entries: int, drained: int) -> tuple[Integers, int
 
 
 def read_trial(instance: Instance, order: Integers, trialled: TrialState, drained: int, entries: int) -> Outcome:
-    """Return the outcome of the trial that was run last."""
+    """Return the outcome of the last trial."""
     drain, scratch, items = trialled
     becomes, _ = matched(scratch, entries, drained)
     targets = instance.homes.copy()
@@ -251,6 +251,6 @@ def kmns(instance: Instance, drained: int, order: NDArray[np.int64] | None = Non
         return instance.outcome(instance.homes.copy(), drained) if found is None else found
     state = prepared(instance, order)
     answer = trial(state[0], state[1], drained, 0, NO_LIMIT, NO_LIMIT)
-    if answer[0] > instance.nodes:  # best fit may want one more node than were emptied
+    if answer[0] > instance.nodes:  # best fit may need one more node than were emptied
         return instance.outcome(instance.homes.copy(), drained)
     return read_trial(instance, order, state, drained, int(answer[2]))

@@ -2,7 +2,7 @@
 
 Fulfilled by `cotide_solvers.highs_once`; asked by `lower_bound` and `transfer_plan`. A problem is
 
-    minimise costs x   with   row_low <= A x <= row_high,   0 <= x <= high,   x whole where `whole` says so.
+    minimise costs x with row_low <= A x <= row_high, 0 <= x <= high, x whole with `whole`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class LinearProblem:
 
     Attributes
     ----------
-    costs, high : (n,) of the variables; ``inf`` where there is no upper limit.
+    costs, high : (n,) of the variables; ``inf`` without an upper limit.
     starts : (n + 1,) where each variable's entries begin.
     rows, values : (entries,) of A.
-    row_low, row_high : (m,) limits of the rows, infinite where there is none.
+    row_low, row_high : (m,) limits of the rows, infinite where a row has none.
     whole : whether all variables must be whole numbers.
     gap : a solution within this share of the bound is good enough, where variables are whole.
     """
@@ -42,12 +42,12 @@ class LinearProblem:
 
 @dataclass(frozen=True)
 class LinearSolution:
-    """What a solver found.
+    """A solver's answer.
 
     Attributes
     ----------
-    status : ``feasible`` when it ran out of time with a solution in hand, ``unknown`` without one.
-    values, duals : (n,) and (m,); empty where there are none, duals of linear programs only.
+    status : ``feasible`` if it ran out of time with a solution, ``unknown`` without one.
+    values, duals : (n,) and (m,); empty without a solution; duals of linear programs only.
     objective : of the values.
     bound : no solution is below it.
     """

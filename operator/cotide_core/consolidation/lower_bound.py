@@ -1,12 +1,12 @@
-"""How few nodes any placement needs, and how little it must move: what every heuristic is measured against.
+"""Lower bounds on the nodes of any placement and on its transfer: the measure of every heuristic.
 
 Called by `transfer_plan`, the experiments and the commands. `fewest_nodes` is the bound of Gilmore and Gomory 1961: the
-linear program over all ways to fill a node, of which only useful ones are made, each by a knapsack. Each round gives a
-bound, exact or not, by Farley 1990: prices that no way of filling a node exceeds, once divided by the dearest. Where
-sizes or kinds of nodes are too many, sizes are rounded down and nodes up, which can only lower the bound.
+linear program over all ways to fill a node. Only useful ways are made, each by a knapsack. Each round gives a bound,
+exact or not, by Farley 1990: prices that no way of filling a node exceeds, once divided by the dearest. With too many
+sizes or kinds of nodes, sizes are rounded down and nodes up, which can only lower the bound.
 
-`least_transfer` holds for any placement on so many nodes: the others are empty, and they had at least as much as the
-lightest.
+`least_transfer` holds for any placement on so many nodes: the other nodes are empty, and they held at least as much as
+the lightest.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from cotide_core.consolidation.linear_solver import LinearProblem, LinearSolver
 from cotide_core.kernels.compiled import compiled
 
 MOST_SIZES: Final = 400
-"""Different sizes that the program tells apart; beyond it they are rounded down to a grid (chosen)."""
+"""Different sizes that the program distinguishes; beyond it they are rounded down to a grid (chosen)."""
 GRID: Final = 64
 """Steps of that grid, in the largest node (chosen)."""
 MOST_KINDS: Final = 6
-"""Kinds of nodes told apart (chosen; beyond it, neighbours in size count as the larger)."""
+"""Kinds of nodes that are distinguished (chosen; beyond it, neighbours in size count as the larger)."""
 TABLE_LIMIT: Final = 20_000_000
 """Entries of a knapsack's table; a larger one is left to the solver (chosen: 20 MB)."""
 MOST_ROUNDS: Final = 300
-"""Rounds after which the bound is taken as it is (chosen)."""
+"""Rounds after which the present bound is used (chosen)."""
 PRICING_GAP: Final = 0.005
-"""How near to the dearest filling the solver comes (chosen; the bound counts with what it proved)."""
+"""How near the solver comes to the dearest filling (chosen; the bound uses the proved value)."""
 PRICING_SECONDS: Final = 2.0
-"""Longest that it may take for one (chosen)."""
+"""Longest time for one solve (chosen)."""
 TOLERANCE: Final = 1e-6
 
 
@@ -45,7 +45,7 @@ class NodeBound:
     Attributes
     ----------
     nodes : no placement has fewer.
-    method : what gave it.
+    method : its source.
     rounds : of column generation.
     """
 
@@ -93,7 +93,7 @@ def fewest_nodes(
 
 
 class _Master:
-    """The linear program over the ways to fill a node that were made so far."""
+    """The linear program over the known ways to fill a node."""
 
     def __init__(self, instance: Instance, incumbent: Outcome) -> None:
         sizes, self.counts, number = _sizes(instance)
@@ -141,10 +141,10 @@ class _Master:
         return found.objective, np.maximum(found.duals[:sizes], 0.0), np.minimum(found.duals[sizes:], 0.0)
 
     def bound(self, prices: Floats, worths: Floats) -> float:
-        """Return what these prices prove, given the worth of the dearest filling of each kind, or more.
+        """Return the bound that these prices prove, given the worth of the dearest filling of each kind, or more.
 
-        With prices p and p x (any filling of kind c) <= w_c, no placement has fewer nodes than
-        (sum of p) - (sum over c of nodes of the kind x (w_c - 1 where that is positive)); for p as for p / max w.
+        Let p x (any filling of kind c) <= w_c for prices p. Then no placement has fewer nodes than (sum of p) - (sum
+        over c of nodes of the kind x (w_c - 1 where that is positive)). The same holds for p / max w.
         """
         total = float(self.counts @ prices)
         best = 0.0
@@ -155,7 +155,7 @@ class _Master:
 
 
 def _sizes(instance: Instance) -> tuple[Integers, Integers, Integers]:
-    """Return the different sizes, how many there are of each, and each application's (-1: of no size at all)."""
+    """Return the different sizes, the count of each, and each application's (-1: of no size at all)."""
     sizes = instance.sizes
     if len(np.unique(sizes, axis=0)) > MOST_SIZES:
         step = np.maximum(instance.capacities.max(axis=0) // GRID, 1)
@@ -168,18 +168,18 @@ def _sizes(instance: Instance) -> tuple[Integers, Integers, Integers]:
 
 
 def _kinds(instance: Instance) -> tuple[Integers, Integers, Integers]:
-    """Return what each kind of node holds, how many there are, and the kind of each node."""
+    """Return the capacity of each kind of node, the count of each, and the kind of each node."""
     kinds, number, counts = np.unique(instance.capacities, axis=0, return_inverse=True, return_counts=True)
     number = number.reshape(-1)
     if len(kinds) <= MOST_KINDS:
         return kinds, counts, number
     group = np.arange(len(kinds)) * MOST_KINDS // len(kinds)
-    merged = np.array([kinds[group == one].max(axis=0) for one in range(MOST_KINDS)])
+    merged = np.array([kinds[group == number].max(axis=0) for number in range(MOST_KINDS)])
     return merged, np.bincount(group, weights=counts).astype(np.int64), group[number]
 
 
 def _dearest(master: _Master, kind: int, prices: Floats, solver: LinearSolver) -> tuple[Integers, float]:
-    """Return the filling of one kind of node that is worth most, and a worth that none exceeds."""
+    """Return the filling of one kind of node with the highest worth, and an upper bound of that worth."""
     sizes, capacity = master.sizes, master.kinds[kind]
     with np.errstate(divide="ignore"):
         most = np.where(sizes > 0, capacity // np.maximum(sizes, 1), np.iinfo(np.int64).max).min(axis=1)
@@ -204,7 +204,7 @@ def _solved(
         high=most.astype(np.float64),
         starts=np.arange(count + 1, dtype=np.int64) * resources,
         rows=np.tile(np.arange(resources, dtype=np.int64), count),
-        # Shares of the node: bytes beside millicores would leave the solver's tolerances behind.
+        # Shares of the node: bytes next to millicores would exceed the solver's tolerances.
         values=(sizes / capacity).reshape(-1),
         row_low=np.full(resources, -np.inf),
         row_high=np.ones(resources),
@@ -226,7 +226,7 @@ def knapsack(sizes: Integers, prices: Floats, most: Integers, room: int, parts: 
 
     Parameters
     ----------
-    most : (T,) how many there are of each.
+    most : (T,) the count of each.
     parts : sum of the numbers of binary digits of `most`: each size is cut into lots of 1, 2, 4 ... pieces.
     """
     worth = np.zeros(room + 1)

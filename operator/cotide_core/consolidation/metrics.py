@@ -23,7 +23,7 @@ def nodes_used_ratio(instance: Instance, outcome: Outcome) -> float:
 
 
 def transfer_ratio(instance: Instance, outcome: Outcome) -> float:
-    """RoDT = transfer / T (V-B.2); 0 when there is nothing to move."""
+    """RoDT = transfer / T (V-B.2); 0 if T is 0."""
     return outcome.transfer / total(instance) if total(instance) else 0.0
 
 

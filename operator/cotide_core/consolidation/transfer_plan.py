@@ -1,12 +1,13 @@
-"""The plan: fewest nodes, then least transfer, then the lowest switches; never worse than DMNS, and measured.
+"""The plan: fewest nodes, then least transfer, then the lowest switches; compared with DMNS and with bounds.
 
 Called by the experiments and by the commands. Starts from the best of DMNS under four orders of emptying, and then
 
 1. closes further nodes, letting an application push another one on (`_close_more`);
-2. at the number of nodes reached, goes through the sets of nodes to empty, cheapest first, until one of them can be
-   packed into the others as they are: nothing cheaper is possible without moving what could stay (`_cheapest_set`);
-3. asks a solver, where there is one and the instance is small, for what is cheaper still;
-4. sends applications back home where there is room, and exchanges targets of equal sizes so that they cross fewer
+2. at the number of nodes reached, goes through the sets of nodes to empty, cheapest first. It stops at the first that
+   can be packed into the others as they are: nothing cheaper is possible without moving what could stay
+   (`_cheapest_set`);
+3. asks a solver, if given and if the instance is small, for a cheaper plan;
+4. sends applications back home where there is room. It exchanges targets of equal sizes so that they cross fewer
    switches, which costs neither nodes nor transfer.
 
 Invariant: `cost` never exceeds that of DMNS.
@@ -31,21 +32,21 @@ from cotide_core.consolidation.switch_tree import SwitchTree
 from cotide_core.kernels.compiled import compiled
 
 MOST_SETS: Final = 200
-"""Sets of nodes to empty that are looked at (chosen)."""
+"""Sets of nodes to empty in one search (chosen)."""
 MOST_VARIABLES: Final = 20_000
 """Applications times nodes above which no solver is asked (chosen: HiGHS then needs minutes)."""
 SEARCH_LIMIT: Final = 40_000_000
-"""Applications times nodes up to which all four orders are tried for unequal nodes; beyond it, one (chosen)."""
+"""Applications times nodes with trials of all four orders for unequal nodes; beyond it, of one order (chosen)."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A plan beside what no plan can beat.
+    """A plan and the bounds that no plan can beat.
 
     Attributes
     ----------
     outcome : the plan.
-    nodes_bound : of the number of nodes; None where no solver was given.
+    nodes_bound : of the number of nodes; None without a solver.
     transfer_bound : least transfer of any plan with as few nodes.
     """
 
@@ -106,7 +107,7 @@ def _orders(instance: Instance) -> list[Integers]:
         orders.append(by_largest_application(instance))
         if not instance.is_uniform:
             orders.append(np.lexsort((numbers, instance.node_weights)))
-            # Small nodes first: what they held finds room in fewer large ones.
+            # Small nodes first: their applications find room in fewer large ones.
             orders.append(np.lexsort((numbers, instance.load_shares, held.sum(axis=1))))
     return orders
 
@@ -142,9 +143,9 @@ def push_out(
     is_open: Booleans,
     moving: Integers,
 ) -> bool:
-    """Place each of `moving` on an open node by best fit, or where another application can be pushed on from.
+    """Place each of `moving` on an open node by best fit, or on a node that can push another application on.
 
-    Writes rooms and targets, also where it fails. Returns whether all found a node.
+    Writes rooms and targets, even if it fails. Returns whether all found a node.
     """
     for item in moving:
         node = _fullest(rooms, capacities, is_open, sizes[item], -1)
@@ -190,9 +191,10 @@ def _fullest(rooms: Integers, capacities: Integers, is_open: Booleans, size: Int
 
 
 def _cheapest_set(instance: Instance, nodes: int, best: Outcome) -> Outcome | None:
-    """Return the placement that empties the cheapest set of nodes whose applications fit into the others as they are.
+    """Return the placement that empties the cheapest possible set of nodes: their applications fit into the others as
+    they are.
 
-    None when no set cheaper than `best` was found to fit.
+    None if no cheaper set than `best` fits.
     """
     limit = best.transfer if nodes == best.nodes_used else None
     order = np.lexsort((np.arange(instance.nodes), instance.node_weights))
@@ -243,16 +245,16 @@ def _fill(instance: Instance, targets: Integers, is_open: Booleans, moving: Inte
 
 @compiled
 def fill_in_turn(sizes: Integers, rooms: Integers) -> Integers:
-    """Fill rooms in turn, each as full as the sizes that are left can make it, large ones preferred.
+    """Fill rooms in turn, each as full as the remaining sizes can make it, large ones preferred.
 
     Parameters
     ----------
     sizes : (M,) largest first.
-    rooms : (N,) what each node has left.
+    rooms : (N,) the free room of each node.
 
     Returns
     -------
-    (M,) position of the room of each; -1 for those that are left over.
+    (M,) position of the room of each; -1 for those without one.
     """
     chosen = np.full(sizes.shape[0], -1)
     for at in range(rooms.shape[0]):
@@ -305,12 +307,12 @@ def _sets_by_weight(weights: Integers, count: int) -> Iterator[tuple[int, Intege
 def _solved(
     instance: Instance, nodes: int, best: Outcome, solver: LinearSolver, time_limit_seconds: float
 ) -> Outcome | None:
-    """Ask the solver for a placement on so many nodes that moves less than the best; None when it has none."""
+    """Ask the solver for a placement on so many nodes that moves less than the best; None if it finds none."""
     count, total = instance.applications, instance.nodes
     if count * total > MOST_VARIABLES or not count:
         return None
-    # Variables: application x node, by application, and then whether each node is used. Rows: each application once,
-    # each node and resource not beyond what it holds if used, and the number of nodes.
+    # Variables: application x node, by application, and then whether each node is used. Rows: each application once;
+    # each node and resource at most its capacity if used; and the number of nodes.
     resources = instance.sizes.shape[1]
     per_item = 1 + resources
     item = np.repeat(np.arange(count), total)
@@ -339,7 +341,7 @@ def _solved(
         return None
     targets = found.values[: len(item)].reshape(count, total).argmax(axis=1).astype(np.int64)
     if (_loads(instance, targets) > np.maximum(instance.capacities, instance.loads)).any():
-        return None  # within the solver's tolerance, not within the node
+        return None  # Within the solver's tolerance, not within the node.
     outcome = instance.outcome(targets)
     return outcome if outcome.cost < best.cost else None
 
@@ -360,9 +362,9 @@ def _return_home(instance: Instance, best: Outcome) -> Outcome:
 
 
 def exchange(instance: Instance, targets: Integers, tree: SwitchTree) -> Integers:
-    """Deal the targets of moved applications of equal size anew, so that they cross the fewest switches.
+    """Deal the targets of moved applications of equal size again, so that they cross the fewest switches.
 
-    In a tree it is best to pair what is under one switch first, level by level: distances only grow upwards.
+    In a tree it is best to pair those under one switch first, level by level: distances only grow upwards.
     """
     dealt = targets.copy()
     moved = np.flatnonzero(targets != instance.homes)
@@ -371,8 +373,8 @@ def exchange(instance: Instance, targets: Integers, tree: SwitchTree) -> Integer
     alike = np.column_stack([instance.sizes[moved], instance.moving[moved]])
     _, group = np.unique(alike, axis=0, return_inverse=True)
     group = group.reshape(-1)
-    for one in np.unique(group):
-        items = moved[group == one]
+    for number in np.unique(group):
+        items = moved[group == number]
         free = targets[items].tolist()
         left = items.tolist()
         # The level below the first is the node itself: one that could stay at home does.

@@ -34,8 +34,8 @@ def trial_of_vectors(  # noqa: PLR0912  one compiled loop over the applications
     ----------
     sizes, homes, moving : (M, R), (M,), (M,) of the applications, largest first.
     ranks : (N,) position of each node in the order of emptying.
-    capacities, rooms : (N, R); rooms are written: what the nodes have left, before anything is emptied.
-    targets : (M,) written: where each application is afterwards.
+    capacities, rooms : (N, R); rooms are written: the free amounts of the nodes, before anything is emptied.
+    targets : (M,) written: the node of each application afterwards.
     limits : (4,) drained, fewest nodes possible, best nodes used, best transfer.
 
     Returns
@@ -99,7 +99,7 @@ def _left_after(room: Integers, size: Integers, capacity: Integers, resources: i
     for resource in range(resources):
         left = room[resource] - size[resource]
         if left < 0:
-            # A resource that the application does not ask for may be overfull already.
+            # A resource that the application does not request may be overfull already.
             if size[resource] > 0:
                 return -1.0
             left = 0

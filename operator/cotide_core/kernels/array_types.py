@@ -1,6 +1,6 @@
-"""The array types of everything that computes with numpy: one name for each element type.
+"""The array types of all code that computes with numpy: one name for each element type.
 
-Imported wherever arrays are annotated. A name says what the elements are; the shape stands in a docstring.
+Imported wherever arrays are annotated. A name gives the type of the elements; docstrings give the shape.
 """
 
 from __future__ import annotations

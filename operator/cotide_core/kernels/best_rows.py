@@ -1,8 +1,8 @@
 """The best few of many rows, in one pass over their scores.
 
-Called by `placement.placer` for each attempt under a rank that draws anew, where nothing is known of the order from the
-attempt before, and by `placement.top_rows` for a fresh list. With numpy's partition the ties must be taken apart after
-it: of 2,000 drawn scores that took seven times as long as this, of 50,000 nodes that are all alike a hundred times.
+Called by `placement.placer` for each attempt under a rank that draws its scores, where the order of the attempt before
+gives no help. Called by `placement.top_rows` for a fresh list. After numpy's partition the ties must be separated. That
+took seven times as long as this for 2,000 drawn scores, and a hundred times for 50,000 equal nodes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cotide_core.kernels.compiled import compiled
 
 @compiled
 def best_rows(scores: Floats, among: Booleans, order: Integers, count: int) -> Integers:
-    """Return the at most ``count`` rows with the highest scores, best first, equal ones as they come in an order.
+    """Return the at most ``count`` rows with the highest scores, best first, equal ones in the given order.
 
     Parameters
     ----------

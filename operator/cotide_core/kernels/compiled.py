@@ -1,12 +1,13 @@
 """`compiled`: turns a function on numbers and arrays into machine code, or leaves it as it is without numba.
 
-Called at import by every kernel. Numba itself is loaded, and a kernel compiled, when a kernel is first called: who
-decides without kernels (first come, first served) starts a fifth of a second sooner. Invariant: with numba, without it
-and under ``NUMBA_DISABLE_JIT=1`` a kernel gives the same results, since it is one piece of code on int64 numbers.
+Called at import by every kernel. Numba itself is loaded, and a kernel compiled, when a kernel is first called. A
+process that decides without kernels (first come, first served) starts a fifth of a second sooner. Invariant: with
+numba, without it and under ``NUMBA_DISABLE_JIT=1`` a kernel gives the same results. It is one piece of code on int64
+numbers.
 
-Machine code is kept on disk beside the module, or in the user's cache directory where that can't be written, or not
-at all where neither can. Numba notices a change of the file a function stands in but not of the functions it calls in
-other files; so the cache's name carries a digest of everything that is called, and an old entry is never taken.
+Machine code is kept on disk next to the module. If that is not writable, it is kept in the user's cache directory, or
+otherwise nowhere. Numba notices a change of a function's own file, but not of the functions that it calls in other
+files. So the cache's name carries a digest of everything that is called, and an old entry is never used.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ R = TypeVar("R")
 def _numba() -> Any:
     try:
         import numba
-    except ImportError:  # a supported installation: the kernels then run as plain Python
+    except ImportError:  # A supported installation: the kernels then run as plain Python.
         return None
     _listen(numba)
     return numba
 
 
 _listeners: list[Callable[[], object]] = []
-"""Who wants to know of the first compilation; see `when_compiling`."""
+"""Listeners for the first compilation; see `when_compiling`."""
 
 
 def when_compiling(emit: Callable[[], object]) -> None:
-    """Have ``emit`` called before a kernel is compiled that is not on disk, once, in the thread that needs it."""
+    """Have ``emit`` called once before a kernel without an entry on disk is compiled, in the thread that needs it."""
     _listeners.append(emit)
 
 
@@ -65,29 +66,31 @@ def compiles() -> bool:
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile at the first call, without the interpreter's lock so that a caller can watch from another thread."""
+    """Compile at the first call. The call releases the interpreter's lock, so that a caller can watch from another
+    thread.
+    """
     return Kernel(function)
 
 
 def uncounted(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile without counting references to arrays, which costs more than a short function does.
+    """Compile without counting references to arrays; the counting costs more than a short function.
 
-    For a function that makes no arrays and returns none: the caller's are there until it has returned.
+    For a function that makes no arrays and returns none. The caller keeps its arrays until the function has returned.
     """
     return Kernel(function, counted=False)
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as part of whoever calls it, uncounted: a step, which would else be handed all arrays each time."""
+    """Compile as a part of each caller, uncounted: for a step, which would otherwise receive all arrays each time."""
     return Kernel(function, inline=True, counted=False)
 
 
 def with_steps(loop: Callable[P, R], name: str, **steps: Callable[..., Any]) -> Callable[P, R]:
-    """Return a loop that calls these steps where it calls functions of their names, as a kernel called ``name``.
+    """Return a loop that calls these steps where it calls functions of their names. The kernel gets the name ``name``.
 
-    The code is that of the loop, looked up among other names. A function that is handed over as an argument or closed
-    over would do as well, but numba then finds no machine code on disk and compiles in every process anew.
-    The loop is `uncounted`, as its steps are.
+    The code is that of the loop, with other names for its functions. A function that is passed as an argument or closed
+    over would do as well. But numba then finds no machine code on disk and compiles again in every process. The loop is
+    `uncounted`, as its steps are.
     """
     general = cast(Kernel[P, R], loop).py_func
     names = {**general.__globals__, **steps}
@@ -101,7 +104,7 @@ def with_steps(loop: Callable[P, R], name: str, **steps: Callable[..., Any]) -> 
 class Kernel(Generic[P, R]):
     """A function that becomes machine code when it is first called.
 
-    Two threads may make it ready at the same time: each step leads to the same when it is done twice.
+    Two threads may prepare it at the same time: each step has the same result when it is done twice.
 
     Attributes
     ----------
@@ -117,14 +120,14 @@ class Kernel(Generic[P, R]):
         self._ready: Callable[P, R] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call it, compiled first where it was not yet."""
+        """Call it; compile it first if needed."""
         return (self._ready or self.ready())(*args, **kwargs)
 
     def ready(self) -> Callable[P, R]:
-        """Return what numba makes of the function; it compiles at the first call of that."""
+        """Return what numba makes of the function; its first call compiles it."""
         if self._made is None:
             self._made = _made(self.py_func, self.inline, self.counted)
-        # Numba looks up what a function calls among its module's names, and must find objects of its own there.
+        # Numba looks up what a function calls among its module's names. It must find objects of its own there.
         names = self.py_func.__globals__
         for name in self.py_func.__code__.co_names:
             called = names.get(name)
@@ -141,7 +144,7 @@ def _made(function: FunctionType, inline: bool, counted: bool) -> Callable[..., 
     function.__qualname__ = f"{function.__name__}_{_digest(function)}"
     try:
         made: Callable[..., Any] = numba.njit(cache=True, nogil=True, forceinline=inline, _nrt=counted)(function)
-    except RuntimeError:  # no directory to cache in: a read-only install of a user without a home
+    except RuntimeError:  # No directory to cache in: a read-only install of a user without a home.
         made = numba.njit(nogil=True, forceinline=inline, _nrt=counted)(function)
     return made
 
@@ -175,7 +178,7 @@ def _key(function: FunctionType) -> str:
 
 
 def _collect_fields(kind: Any, seen: dict[str, bytes]) -> None:
-    """Take in the order of a named tuple's fields: machine code knows them by their index."""
+    """Add the order of a named tuple's fields: machine code knows them by their index."""
     if not isinstance(kind, type) or not hasattr(kind, "_fields"):
         return
     seen[f"{kind.__module__}.{kind.__name__}"] = repr(kind._fields).encode()

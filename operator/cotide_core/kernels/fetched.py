@@ -1,4 +1,5 @@
-"""Answers of a latency forecaster that came before their question: summed up by pair, and written down when it comes.
+"""Answers of a latency forecaster that came before their question: summed up by pair, and stored when the question
+comes.
 
 Called by `qos.prefetched_answers` and `qos.qos_guard`.
 """
@@ -17,8 +18,9 @@ ROW: Final = 0
 VERSION: Final = 1
 WORST: Final = 2
 BASIS: Final = 3
-"""Columns of the marks of an answer: the row, its version when it was asked about, the number of the Workload that is
-most at risk, and what the answer about it rests on (see `qos.applicability`)."""
+"""Columns of the marks of an answer. They are the row, its version at the question, the number of the Workload that is
+most at risk, and the basis of the answer (see `qos.applicability`).
+"""
 FETCHED_MARKS: Final = 4
 
 
@@ -26,12 +28,12 @@ FETCHED_MARKS: Final = 4
 def worst_of_mixes(
     rows: Integers, starts: Integers, each: Floats, numbers: Integers, bases: Integers, versions: Integers
 ) -> tuple[Floats, Integers]:
-    """Return of (P,) pairs the (P,) highest probability among their mixes, and (P, 4) the marks of that answer.
+    """Return for (P,) pairs the (P,) highest probability among their mixes, and (P, 4) the marks of that answer.
 
     Parameters
     ----------
     starts : (P,) first mix of each pair.
-    each, numbers, bases : (n,) probability of each mix, the Workload that it is about, and what the answer rests on.
+    each, numbers, bases : (n,) probability of each mix, the Workload that it is about, and the basis of the answer.
     versions : (N,) of all rows.
     """
     pairs = rows.shape[0]
@@ -64,18 +66,18 @@ def write_fetched(
     versions: Integers,
     reliefs: Integers,
 ) -> bool:
-    """Write the answers about a shape on some rows down, as `guard_answers.take_answers` would; False, and nothing
-    written, unless there is one to each row as it is now.
+    """Store the answers about a shape on some rows, as `guard_answers.take_answers` would; False, and nothing stored,
+    unless each row has a current answer.
 
-    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
-    called for each attempt.
+    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
+    calls this.
 
     Parameters
     ----------
     index : of the shape in the guard's tables.
     rows : (K,)
-    first, end : where the answers about the shape stand among those that were fetched.
-    highest, fetched : (P,) and (P, 4) what `worst_of_mixes` gave.
+    first, end : where the answers about the shape are among the fetched ones.
+    highest, fetched : (P,) and (P, 4) the results of `worst_of_mixes`.
     """
     found = np.empty(rows.shape[0], np.int64)
     for question in range(rows.shape[0]):

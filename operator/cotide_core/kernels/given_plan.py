@@ -24,8 +24,8 @@ def compile_given() -> None:
 def plan_on_given(profiles: Profiles, now: int, demands: Demands, most_starts: int, plan: Plan) -> int:
     """Plan n pods in order; return how many start now, or `NO_ROOM`.
 
-    Parameters as in `machine_plan.plan_machines`, but the plan's ``machine``: in, where each is to run, -1 for nowhere;
-    out: -1 where there is no start.
+    Parameters as in `machine_plan.plan_machines`, except the plan's ``machine``. In: where each pod runs, -1 for
+    nowhere; out: -1 for pods without a start.
     """
     machine, start = plan.machine, plan.start
     starts = 0

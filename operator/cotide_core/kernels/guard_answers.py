@@ -1,7 +1,7 @@
-"""What the latency guard remembers, on arrays: which pairs of a shape and a row it must ask about, and the answers.
+"""The latency guard's memory, on arrays: the pairs of a shape and a row to ask about, and the answers.
 
-Called by `qos_guard` for each attempt, over a handful of rows, where numpy would spend its time on calls. Invariant:
-pairs are taken one after the other, in order, so that a pair sees what those before it left.
+Called by `qos_guard` for each attempt. An attempt has a handful of rows, and numpy would spend its time on calls.
+Invariant: pairs are processed in order. So a pair sees the results of those before it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ CPU: Final = 2
 KIND: Final = 3
 PROMISE: Final = 4
 HORIZON: Final = 5
-"""Columns of the table of shapes: column of the job type, input bytes, millicores, one of the kinds below, the number
-of the Workload whose promise an arriving pod brings (-1 for none), and the horizon of forecast rates that it is judged
-by, counted from 1 (0 for the present rates)."""
+"""Columns of the table of shapes: column of the job type, input bytes, millicores, one of the kinds below. Then the
+number of the Workload that gives an arriving pod its promise (-1 for none). Last the horizon of forecast rates that
+judges it, counted from 1 (0 for the present rates).
+"""
 SHAPE_COLUMNS: Final = 6
 
 JOB: Final = 0
@@ -34,17 +35,19 @@ RELIEF: Final = 1
 REFUSED: Final = 2
 WORST: Final = 3
 BASIS: Final = 4
-"""Of an answer: the row's version and relief version when it was given (0 for never), the same relief version where
-it was a refusal (else 0), the number of the Workload that is most at risk, and what the answer about it rests on (see
-`applicability`)."""
+"""Of an answer: the row's version and relief version at that time (0 for never). Then the same relief version for a
+refusal (otherwise 0). The last two are the number of the Workload that is most at risk, and the basis of the answer
+about it (see `applicability`).
+"""
 LEAST_SIZE: Final = 0
 LEAST_CPU: Final = 1
 LEAST_RELIEF: Final = 2
 LEAST_WORST: Final = 3
 LEAST_BASIS: Final = 4
 LEAST_HORIZON: Final = 5
-"""Of the smallest refused job of a type: input bytes, millicores, relief version (0 for never), Workload at risk,
-what the answer rests on, and its horizon: rates never fall from a horizon to a longer one."""
+"""Of the smallest refused job of a type: input bytes, millicores and relief version (0 for never). Then the Workload at
+risk, the basis of the answer, and its horizon. Rates never fall from a horizon to a longer one.
+"""
 MARKS: Final = 5
 LEAST_MARKS: Final = 6
 
@@ -60,9 +63,9 @@ def copy_dominated_refusal(
     least_probabilities: Floats,
     reliefs: Integers,
 ) -> bool:
-    """Take over a smaller job's refusal on a row where one stands and is news to the shape; whether it was.
+    """Copy a smaller job's refusal to a shape that has not seen it, if the row has one. Returns whether it did.
 
-    It is an answer about an earlier version of the row, hence its version 0.
+    The refusal is about an earlier version of the row, hence its version 0.
     """
     column, relief = shapes[index, TYPE], reliefs[row]
     stands: bool = (
@@ -96,10 +99,10 @@ def cache_misses(
     services: Integers,
     type_counts: Integers,
 ) -> Integers:
-    """Return (2, n) the questions and rows that must be asked about; what needs no forecast is answered on the way.
+    """Return (2, n) the questions and rows that need a forecast. The other pairs are answered at once.
 
-    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
-    called for each attempt.
+    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
+    calls this.
 
     Parameters
     ----------
@@ -162,10 +165,10 @@ def write_answer(
     versions: Integers,
     reliefs: Integers,
 ) -> None:
-    """Write the answer to one pair down, and note a refusal of the smallest job of its type.
+    """Store the answer to one pair, and note a refusal of the smallest job of its type.
 
-    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
-    called for each attempt.
+    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
+    calls this.
     """
     relief = reliefs[row]
     probabilities[index, row] = highest
@@ -219,15 +222,15 @@ def take_answers(
     versions: Integers,
     reliefs: Integers,
 ) -> Floats:
-    """Write down the answers to (P,) pairs and return them: of each the highest among its mixes.
+    """Store the answers to (P,) pairs and return them: for each pair the highest among its mixes.
 
-    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
-    called for each attempt.
+    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
+    calls this.
 
     Parameters
     ----------
     starts : (P,) first mix of each pair.
-    each, numbers, bases : (n,) probability of each mix, the Workload that it is about, and what the answer rests on.
+    each, numbers, bases : (n,) probability of each mix, the Workload that it is about, and the basis of the answer.
     """
     pairs = rows.shape[0]
     answers = np.empty(pairs)
@@ -263,7 +266,7 @@ def not_covered(
     least_probabilities: Floats,
     reliefs: Integers,
 ) -> Integers:
-    """Return those of the rows that no standing refusal of a smaller job covers; the others take its answer over."""
+    """Return the rows without a standing refusal of a smaller job; the other rows copy that refusal."""
     rest = np.empty(rows.shape[0], np.int64)
     count = 0
     for row in rows:
@@ -275,7 +278,9 @@ def not_covered(
 
 @compiled
 def least_risky(probabilities: Floats, threshold: float, step: float) -> int:
-    """Return the first index of the lowest accepted risk, in steps; with a step of 0 the first accepted; else -1."""
+    """Return the first index of the lowest accepted risk, in steps. With a step of 0 it returns the first accepted; -1
+    if none is accepted.
+    """
     best, lowest = -1, np.inf
     for index in range(probabilities.shape[0]):
         if probabilities[index] <= threshold:
@@ -291,8 +296,8 @@ def least_risky(probabilities: Floats, threshold: float, step: float) -> int:
 def by_service(index: int, rows: Integers, marks: Integers, probabilities: Floats) -> tuple[Integers, Floats]:
     """Group refused rows by the Workload at risk.
 
-    Returns (3, G) its number, how many rows, the nearest; and (G,) that one's probability. The nearest is the row with
-    the lowest probability, the lowest such row. Groups come in order of appearance.
+    Returns (3, G) its number, the count of rows, the nearest; and (G,) the probability of the nearest. The nearest is
+    the row with the lowest probability, the lowest such row. Groups come in order of appearance.
     """
     groups = np.empty((3, rows.shape[0]), np.int64)
     nearest = np.empty(rows.shape[0])

@@ -1,11 +1,11 @@
-"""Plans in which some pods start together or not at all: `machine_plan` with gangs.
+"""Plans with gangs, all pods of a gang starting together or not at all: `machine_plan` with gangs.
 
-Called by `planning` where a gang waits. The pods of a gang stand one after another in the line and get one start: the
-earliest moment, now or one at which something becomes free, at which all of them fit at once on the machines taken in
-the order of `machine_plan.first_machine`. For like pods that is exact, since what a machine takes is counted; among
-unlike ones, which are filled in greedily, a moment may be missed, and after `TRIALS` moments at which they did not fit
-the gang has no start in this plan. A gang is never kept: it is planned anew in its turn, beside what others were
-promised. Invariant: all pods of a gang have the same start, or none has one; without a gang the plan is that of
+Called by `planning` where a gang waits. The pods of a gang are one after another in the line and get one start. It is
+the earliest moment, now or when something becomes free, at which all of them fit at once. Machines are taken in the
+order of `machine_plan.first_machine`. For like pods that is exact, since the pods that a machine takes are counted.
+Unlike pods are filled in greedily, so a moment may be missed. After `TRIALS` moments at which they did not fit, the
+gang has no start in this plan. A gang is never kept: it is planned again in its turn, next to the promises of others.
+Invariant: all pods of a gang have the same start, or none has one. Without a gang the plan is that of
 `machine_plan.plan_machines`.
 """
 
@@ -36,7 +36,7 @@ from cotide_core.kernels.machine_plan import (
 from cotide_core.kernels.machines import NEVER, Profiles, has_room, hold, segment_on
 
 TRIALS: Final = 256
-"""Moments at which a gang of unlike pods is tried in vain before it has no start in a plan (chosen: a few ms each)."""
+"""Failed trials of a gang of unlike pods before it has no start in a plan (chosen: a few ms each)."""
 
 
 @cache
@@ -63,9 +63,9 @@ def plan_gangs(
 
     Parameters
     ----------
-    gang : (n,) number of the gang of a pod, -1 for none; the pods of one stand together, hold nothing, and have slot 0.
+    gang : (n,) number of the gang of a pod, -1 for none; the pods of one are adjacent, hold nothing, and have slot 0.
     profiles, second, most_reserved, most_starts : see `machine_plan.plan_machines`; a gang counts as one reservation,
-        and the last gang may start more pods than ``most_starts`` says.
+        and the last gang may start more pods than ``most_starts``.
     """
     pods = gang.shape[0]
     left = np.zeros(plan.opened.shape[0], np.bool_)
@@ -83,11 +83,11 @@ def plan_gangs(
 
 @compiled
 def plan_among_ends(profiles: Profiles, now: int, demands: Demands, plan: Plan) -> int:
-    """Plan one gang, all n pods, on machines that nothing is planned on; return what came of it, or `NO_ROOM`.
+    """Plan one gang, all n pods, on machines without any plan; return its outcome, or `NO_ROOM`.
 
-    What is free on such a machine never becomes less, as things only end there: so where a gang fits at one moment, it
-    does later, and the first such moment is found by halving. Among unlike pods, which are filled in greedily, an
-    earlier one may be missed.
+    Things only end on such a machine, so its free amounts never fall. Where a gang fits at one moment, it fits later
+    too, and the first such moment is found by halving. For unlike pods, which are filled in greedily, an earlier one
+    may be missed.
     """
     pods = plan.machine.shape[0]
     moments = _moments(profiles, now, _earliest_of_each(profiles, now, demands, 0, pods, plan))
@@ -122,7 +122,7 @@ def _in_turn(
     left: Booleans,
     plan: Plan,
 ) -> tuple[int, int]:
-    """Plan one pod or gang after another; return how many pods were planned or passed over, and starts or `NO_ROOM`."""
+    """Plan one pod or gang after another; return how many pods were planned or skipped, and starts or `NO_ROOM`."""
     starts = 0
     reserved = 0
     pod = 0
@@ -155,7 +155,7 @@ def _beside(
     only_now: Integers,
     plan: Plan,
 ) -> int:
-    """Start what fits beside the reservations, of the pods and gangs from ``served`` on; return starts or `NO_ROOM`."""
+    """Start the pods and gangs from ``served`` on that fit next to the reservations; return starts or `NO_ROOM`."""
     for pod in second:
         if starts >= most_starts:
             break
@@ -176,7 +176,7 @@ def _beside(
 
 @inlined
 def _take_present(present: Integers, demands: Demands, first: int, stop: int, plan: Plan) -> None:
-    """Take what a gang holds off what is free at this moment."""
+    """Subtract what a gang holds from the free amounts at this moment."""
     for pod in range(first, stop):
         for resource in range(demands.take.shape[1]):
             present[plan.machine[pod], resource] -= demands.take[demands.group[pod], resource]
@@ -193,7 +193,7 @@ def _end_of(gang: Integers, pod: int) -> int:
 
 @inlined
 def _earliest_of_each(profiles: Profiles, now: int, demands: Demands, first: int, stop: int, plan: Plan) -> int:
-    """Return a moment before which some pod of a gang could not start even alone."""
+    """Return a moment before which some pod of a gang cannot start even alone."""
     earliest = now
     for pod in range(first, stop):
         of = demands.group[pod]
@@ -206,7 +206,7 @@ def _earliest_of_each(profiles: Profiles, now: int, demands: Demands, first: int
 
 @compiled
 def _moments(profiles: Profiles, now: int, earliest: int) -> Integers:
-    """Return the moments from one on at which something begins to be free, sorted; none where it is `NEVER`."""
+    """Return the sorted moments from one on at which something begins to be free; none if it is `NEVER`."""
     times, sizes = profiles.times, profiles.sizes
     count = 0
     found = np.empty(1 + sizes.sum(), np.int64)
@@ -225,7 +225,7 @@ def _moments(profiles: Profiles, now: int, earliest: int) -> Integers:
 
 @uncounted
 def _place(profiles: Profiles, now: int, demands: Demands, first: int, stop: int, moments: Integers, plan: Plan) -> int:
-    """Give a gang the first of some moments at which all of it fits; return what came of it, or `NO_ROOM`."""
+    """Give a gang the first of some moments at which all of it fits; return its outcome, or `NO_ROOM`."""
     trials = 0
     for index in range(moments.shape[0]):
         moment = moments[index]
@@ -265,7 +265,7 @@ def _counts(profiles: Profiles, moment: int, demands: Demands, first: int, stop:
 
 @uncounted
 def _takes(profiles: Profiles, moment: int, demands: Demands, of: int, at: int, most: int) -> int:
-    """Return how many pods of a group, at most so many, fit on a machine from a moment on."""
+    """Return how many pods of a group, up to a number, fit on a machine from a moment on."""
     times, free, size = profiles.times[at], profiles.free[at], profiles.sizes[at]
     need = demands.need[of]
     end = moment + lasts_on(demands, of, at)
@@ -282,8 +282,8 @@ def _takes(profiles: Profiles, moment: int, demands: Demands, of: int, at: int, 
 def _fill(profiles: Profiles, moment: int, demands: Demands, first: int, stop: int, plan: Plan) -> int:
     """Put all pods of a gang on machines from a moment on, or none; return `STARTS`, `NOWHERE` or `NO_ROOM`.
 
-    Like pods are put one after another on the machines in the order in which `machine_plan.first_machine` takes them: a
-    machine that has no room for one has none for the next, so that each is looked at once for all of them.
+    Like pods are put one after another on the machines in the order of `machine_plan.first_machine`. A machine without
+    room for one has none for the next, so each machine is looked at once for all of them.
     """
     pod = first
     while pod < stop:
@@ -314,7 +314,7 @@ def _fill(profiles: Profiles, moment: int, demands: Demands, first: int, stop: i
 
 @compiled
 def _order_of(soft: Integers) -> Integers:
-    """Return machines by the objections to them, then as they stand."""
+    """Return machines by the objections to them, equal ones in their given order."""
     for at in range(1, soft.shape[0]):
         if soft[at] != soft[0]:
             return np.argsort(soft, kind="mergesort")

@@ -1,14 +1,15 @@
-"""Plans of waiting pods on many machines with vector demands: who starts now, who is reserved where and when.
+"""Plans of waiting pods on many machines with vector demands: which start now, and which get a reservation.
 
 Called by `planning` in each cycle that may let a pod start. One kernel serves EASY (one reservation), conservative
-(all, kept from call to call) and smallest volume first (all, made anew), as in Mu'alem and Feitelson 2001 and
-Naghshnejad 2019, section 4.2.1; on one machine with one resource the starts are those of `easy`, `conservative` and
-`plan` where no job outlives its forecast.
+(all, kept from call to call) and smallest volume first (all, recomputed). The sources are Mu'alem and Feitelson 2001
+and Naghshnejad 2019, section 4.2.1. On one machine with one resource the starts are those of `easy`, `conservative` and
+`plan` if every job keeps its forecast.
 
-Each pod in turn gets the machine with the earliest feasible start; then the one with fewest soft objections, then the
-lowest number (first fit leaves whole machines to large pods). Within one call reservations only consume, so a start
-found once bounds all later ones of like pods from below: most machines are not looked at again. Invariants: no start
-or reservation of a call overfills a machine at any time; a kept reservation never moves back while it is feasible.
+Each pod in turn gets the machine with the earliest feasible start. Among equals it gets the one with fewest soft
+objections, then the lowest number (first fit leaves whole machines to large pods). Within one call reservations only
+consume. So a start found once bounds all later ones of like pods from below, and most machines are not looked at again.
+Invariants: no start or reservation of a call overfills a machine at any time; a kept reservation never moves back while
+it is feasible.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ NO_ROOM: Final = -1
 NOWHERE: Final = 0
 STARTS: Final = 1
 RESERVED: Final = 2
-"""What comes of one pod, or of one gang."""
+"""The outcome for one pod, or for one gang."""
 
 
 class Demands(NamedTuple):
-    """What n pods in G groups ask of N machines.
+    """The demands of n pods in G groups on N machines.
 
     Attributes
     ----------
-    group : (n,) like pods share a number; the pods are in the order in which they are served.
-    need, take : (G, R) what must be free (0: is not looked at), and what is then occupied.
+    group : (n,) like pods share a number; the pods are in the order of service.
+    need, take : (G, R) what must be free (0: not checked), and what is then occupied.
     length, kind : (G,) how long on an undisturbed machine, and which row of ``stretch`` applies.
     stretch : (T, N) factors on the length.
     fit, may, soft : (G,) row of the next two; (F, N) whether a machine may be used, and its soft objections.
-    slot, bound : (G,) row of the next for a group, 0 for a group of one pod; (S, N) filled with ``now``, used up.
+    slot, bound : (G,) row of ``bound`` for a group, 0 for a group of one pod; (S, N) filled with ``now``, used up.
     """
 
     group: Integers
@@ -63,7 +64,7 @@ class Plan(NamedTuple):
     Attributes
     ----------
     machine, start : (n,) in: kept reservations, or -1; out: the plan, -1 for none.
-    opened : (N,) in: machines on which something is free earlier than it was; kept reservations move forward to the
+    opened : (N,) in: machines with something free earlier than before; kept reservations move forward to the
         earliest start now open to each on one of them, one after another. Out: machines that reservations left.
     """
 
@@ -83,14 +84,16 @@ def smallest() -> tuple[Profiles, Demands, Plan]:
 
 @cache
 def compile_ahead() -> None:
-    """Have the kernel compiled, once in a process: no cycle shall wait for it, some seconds without a cache on disk."""
+    """Have the kernel compiled, once in a process: no cycle waits for it, which takes some seconds without a cache on
+    disk.
+    """
     profiles, demands, plan = smallest()
     plan_machines(profiles, 0, demands, np.zeros(1, np.int64), 1, 1, plan)
 
 
 @uncounted
 def stretched(length: int, factor: float) -> int:
-    """Return how long something takes where it is slowed down, rounded up."""
+    """Return how long something takes with a slowdown, rounded up."""
     return math.ceil(length * factor)
 
 
@@ -109,9 +112,9 @@ def plan_machines(
     Parameters
     ----------
     profiles : used up by the call.
-    second : (n,) the order in which pods are tried behind the reservations; a permutation.
-    most_reserved : reservations at most; pods behind them start now or not at all.
-    most_starts : starts at most; nothing is planned after the last.
+    second : (n,) the order of the pods that are tried behind the reservations; a permutation.
+    most_reserved : most reservations; pods behind them start now or not at all.
+    most_starts : most starts; nothing is planned after the last.
     """
     pods = demands.group.shape[0]
     left = np.zeros(plan.opened.shape[0], np.bool_)
@@ -158,7 +161,7 @@ def keep_promised(profiles: Profiles, now: int, demands: Demands, left: Booleans
 def _in_order(
     profiles: Profiles, now: int, demands: Demands, most_reserved: int, most_starts: int, left: Booleans, plan: Plan
 ) -> tuple[int, int]:
-    """Plan one pod after another; return how many were planned or passed over, and the starts or `NO_ROOM`."""
+    """Plan one pod after another; return how many were planned or skipped, and the starts or `NO_ROOM`."""
     starts = 0
     reserved = 0
     pod = 0
@@ -174,7 +177,7 @@ def _in_order(
 
 @inlined
 def plan_next(profiles: Profiles, now: int, demands: Demands, pod: int, left: Booleans, plan: Plan) -> int:
-    """Give one pod the earliest start, or an earlier one than it holds; return what came of it, or `NO_ROOM`."""
+    """Give one pod the earliest start, or an earlier one than it holds; return its outcome, or `NO_ROOM`."""
     machine, start, opened = plan.machine, plan.start, plan.opened
     need, take = demands.need, demands.take
     of = demands.group[pod]
@@ -195,7 +198,7 @@ def plan_next(profiles: Profiles, now: int, demands: Demands, pod: int, left: Bo
     if not has_room(profiles, found):
         return NO_ROOM
     if held >= 0 and (found != held or begin != start[pod]):
-        for other in range(demands.bound.shape[0]):  # what it leaves may be open to anybody
+        for other in range(demands.bound.shape[0]):  # its former machine may be open to any pod
             demands.bound[other, held] = now
         left[held] = True
         opened[held] = True
@@ -217,7 +220,7 @@ def _behind(
     present: Integers,
     plan: Plan,
 ) -> int:
-    """Start what fits beside the reservations, of the pods from ``served`` on; return all starts or `NO_ROOM`."""
+    """Start the pods from ``served`` on that fit next to the reservations; return all starts or `NO_ROOM`."""
     for pod in second:
         if starts >= most_starts:
             break
@@ -232,7 +235,7 @@ def _behind(
 
 @inlined
 def start_beside(profiles: Profiles, now: int, demands: Demands, pod: int, present: Integers, plan: Plan) -> int:
-    """Start one pod now where it fits beside all reservations; return what came of it, or `NO_ROOM`."""
+    """Start one pod now if it fits next to all reservations; return its outcome, or `NO_ROOM`."""
     need, take = demands.need, demands.take
     of = demands.group[pod]
     if not fits_somewhere(present, demands.may[demands.fit[of]], need[of]):
@@ -252,7 +255,7 @@ def start_beside(profiles: Profiles, now: int, demands: Demands, pod: int, prese
 
 @compiled
 def present_on(profiles: Profiles, now: int) -> Integers:
-    """Return (N, R) what is free at this moment: a quick look, before a machine's future is looked at."""
+    """Return (N, R) the free amounts at this moment: a quick look, before a machine's future is looked at."""
     times, free, sizes = profiles.times, profiles.free, profiles.sizes
     found = np.empty((sizes.shape[0], free.shape[2]), np.int64)
     for at in range(sizes.shape[0]):
@@ -281,7 +284,7 @@ def first_machine(
     Parameters
     ----------
     of : group of the pod.
-    held : machine of its reservation, -1 without; then only ``opened`` machines are looked at.
+    held : machine of its reservation, -1 without; then only ``opened`` machines are searched.
     """
     times, free, sizes = profiles.times, profiles.free, profiles.sizes
     need, bound = demands.need[of], demands.bound[demands.slot[of]]

@@ -1,11 +1,11 @@
-"""The hybrid platform on many machines with vector demands: who starts now, and who has a start reserved.
+"""The hybrid platform on many machines with vector demands: which jobs start now, and which get a reservation.
 
-Called by `plan_platform`; the rules are those of `platform`, the replay's kernel on one pool: three passes, over the
-overdue in order of submission, over all in order of volume, and over the predictable beyond their share. On one machine
-with one resource the starts are those of `platform` where no job outlives what it is planned to take.
+Called by `plan_platform`. The rules are those of `platform`, the replay's kernel on one pool. It makes three passes:
+over the overdue in order of submission, over all in order of volume, and over the predictable beyond their share. On
+one machine with one resource the starts are those of `platform` if no job outlives its planned length.
 
-Invariant: no start or reservation overfills a machine at any time; the predictable hold no more than their share of any
-resource, what they are lent apart.
+Invariant: no start or reservation overfills a machine at any time. The predictable hold no more than their share of any
+resource, apart from loans.
 """
 
 from __future__ import annotations
@@ -30,33 +30,35 @@ from cotide_core.kernels.machine_plan import (
 from cotide_core.kernels.machines import NEVER, Profiles, has_room, hold
 
 PREDICTABLE: Final = 0.6
-"""Estimated accuracy from which a job counts as predictable (Naghshnejad 2019, section 4.4)."""
+"""Estimated accuracy above which a job counts as predictable (Naghshnejad 2019, section 4.4)."""
 FIRST_SHARE: Final = 0.6
 """alpha before the first job (Naghshnejad 2019, section 4.5.4)."""
 RECENT_JOBS: Final = 1000
-"""alpha follows about so many jobs (chosen)."""
+"""Jobs that alpha averages over (chosen)."""
 FIRST_DEMAND: Final = 1000.0
-"""Processors that the first share stands for (chosen)."""
+"""Processors of the first share (chosen)."""
 PATIENCE: Final = (5, 20)
-"""Times its planned length that an unpredictable and a predictable job waits before a start is reserved for it (chosen
-among 2 to 40, see docs/replay.md)."""
+"""Times its planned length that an unpredictable and a predictable job waits before it gets a reservation (chosen among
+2 to 40, see docs/replay.md).
+"""
 PATIENCE_SECONDS: Final = 10 * 86_400
-"""After which a job has a start reserved for it in any case (chosen among 1, 3, 5, 7 and 10 days: the longest waits of
-two logs halve, means rise by at most 5 %, see docs/hybrid-platform.md)."""
+"""Wait after which a job gets a reservation in any case. Chosen among 1, 3, 5, 7 and 10 days: the longest waits of two
+logs halve, means rise by at most 5 %, see docs/hybrid-platform.md.
+"""
 RESERVED: Final = 2
 """Reservations of each kind that a round makes (chosen among 1, 2 and 4, see docs/replay.md)."""
 
 
 class Shares(NamedTuple):
-    """Who counts as what on the platform, and what the predictable may hold.
+    """The kinds of jobs on the platform, and what the predictable may hold.
 
     Attributes
     ----------
     by_volume : (n,) the order of the second and third pass.
-    overdue, predictable : (n,) who has waited long enough for a reservation, and whose run time can be relied on.
-    amounts : (G, S) what a pod takes of the S resources that are shared out.
-    beside : (n,) out: whether a pod that starts now starts beside a reservation.
-    held, share : (S,) what the predictable hold now, counted up by the call, and what they may hold.
+    overdue, predictable : (n,) jobs that have waited long enough for a reservation, and jobs with a reliable run time.
+    amounts : (G, S) amounts that a pod takes of the S shared resources.
+    beside : (n,) out: whether a pod that starts now starts next to a reservation.
+    held, share : (S,) what the predictable hold now, updated by the call, and what they may hold.
     """
 
     by_volume: Integers
@@ -83,8 +85,8 @@ def plan_platform(
 ) -> int:
     """Plan n pods, which come in order of submission; return how many start now, or `NO_ROOM`.
 
-    Parameters as in `machine_plan.plan_machines`, but the plan is only filled by the call. ``shorter`` is what the
-    pods ask where they start beside a reservation of this call, with bounds of its own.
+    Parameters as in `machine_plan.plan_machines`, but the plan is only filled by the call. ``shorter`` is the demand of
+    the pods if they start next to a reservation of this call, with bounds of its own.
     """
     machine, start, group, need, take = plan.machine, plan.start, demands.group, demands.need, demands.take
     machine[:] = -1
@@ -128,7 +130,7 @@ def plan_platform(
 
 @inlined
 def _is_tried(step: int, pod: int, of: int, indices: Integers, shares: Shares) -> bool:
-    """Return whether a pod's turn comes in a pass, ``indices`` being the reservations of each kind."""
+    """Return whether a pod has its turn in a pass, ``indices`` being the reservations of each kind."""
     trusted = 1 if shares.predictable[pod] else 0
     if step == 0:
         overdue: bool = shares.overdue[pod] and indices[trusted] != RESERVED

@@ -1,9 +1,9 @@
-"""Slack-based backfilling on many machines with vector demands: promises moved back, as far as they allow, for others.
+"""Slack-based backfilling on many machines with vector demands: moves promises back within their slack, for others.
 
 Called by `slack_reservations` after `machine_plan` has laid the reservations. As in `slack`, the replay's kernel on one
-pool: a pod that fits beside what runs is brought forward to this moment by moving the reservations in its way, as long
-as each still starts by its promise and the starts of all together become earlier. Reservations move within their
-machine. On one machine with one resource the starts are those of `slack` where no job outlives its forecast.
+pool, a pod that fits next to the running ones is brought forward to this moment. The reservations in its way move, as
+long as each still starts by its promise and the sum of all starts becomes earlier. Reservations move within their
+machine. On one machine with one resource the starts are those of `slack` if no job outlives its forecast.
 
 Invariant: no start or reservation overfills a machine at any time, and none is later than its promise.
 """
@@ -40,7 +40,7 @@ def spend_slack(
 
     Parameters as in `machine_plan.plan_machines`, the profiles behind all reservations of the plan, but:
 
-    line : (n,) the order in which pods are tried.
+    line : (n,) the order of the pods that are tried.
     promise : (n,) the latest start of each.
     plan : in: the reservations, -1 for none; out: the new ones. Machines that reservations left are set in ``opened``.
     """
@@ -60,10 +60,10 @@ def spend_slack(
                 return starts
             if may[at] and is_enough(free[at], segment_on(times[at], sizes[at], now), need):
                 trials += 1
-                begun = _brought_forward(profiles, now, demands, pod, at, promise, plan)
-                if begun == NO_ROOM:
+                started = _brought_forward(profiles, now, demands, pod, at, promise, plan)
+                if started == NO_ROOM:
                     return NO_ROOM
-                starts += begun
+                starts += started
             at += 1
     return starts
 
@@ -72,10 +72,9 @@ def spend_slack(
 def _brought_forward(
     profiles: Profiles, now: int, demands: Demands, pod: int, at: int, promise: Integers, plan: Plan
 ) -> int:
-    """Start ``pod`` on ``at`` in place of its reservation; return how many start now for it, 0 where that won't do.
+    """Start ``pod`` on ``at`` in place of its reservation; return how many start now for it, 0 if that fails.
 
-    Reservations there that begin after now and before the pod would end are taken out and laid anew, in the order in
-    which they stood.
+    Reservations there that begin after now and before the pod would end are taken out and placed again, in their order.
     """
     machine, start, group, take = plan.machine, plan.start, demands.group, demands.take
     times, free, sizes = profiles.times, profiles.free, profiles.sizes
@@ -102,7 +101,7 @@ def _brought_forward(
     hold(profiles, at, now, lasts, take[of], 1)
     gain = start[pod] - now
     begins = np.empty(moved, np.int64)
-    kept = _laid_anew(profiles, now, demands, at, others[:moved], begins, promise)
+    kept = _placed_again(profiles, now, demands, at, others[:moved], begins, promise)
     if kept == NO_ROOM:
         return NO_ROOM
     for index in range(kept):
@@ -111,24 +110,24 @@ def _brought_forward(
         times[held], free[held], sizes[held] = held_times, held_free, held_size
         times[at], free[at], sizes[at] = old_times, old_free, old_size
         return 0
-    begun = 1
+    started = 1
     machine[pod] = at
     start[pod] = now
     plan.opened[held] = True
     plan.opened[at] = True
     for index in range(moved):
         start[others[index]] = begins[index]
-        begun += begins[index] == now
-    return begun
+        started += begins[index] == now
+    return started
 
 
 @compiled
-def _laid_anew(
+def _placed_again(
     profiles: Profiles, now: int, demands: Demands, at: int, others: Integers, begins: Integers, promise: Integers
 ) -> int:
     """Reserve pods their earliest starts on a machine, in order; return how many start by their promise, or `NO_ROOM`.
 
-    Nothing is reserved from the first on that can't.
+    From the first that can't on, nothing is reserved.
     """
     count: int = others.shape[0]
     for index in range(count):

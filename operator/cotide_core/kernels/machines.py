@@ -1,9 +1,9 @@
 """The availability of many machines over time, with vector demands, and the earliest feasible start on one of them.
 
-Called by `machine_plan`. ``times`` is (N, K) int64 and ``free`` (N, K, R) int64: on machine n, from ``times[n, k]`` to
-``times[n, k + 1]`` exactly ``free[n, k]`` of the R resources is free, from the last of the ``sizes[n]`` segments on
-without end. Free amounts may be negative where a machine shrank. Invariant: the times of a machine rise strictly;
-neighbouring segments may be equal, which changes no answer, as only a segment that is too small moves a start.
+Called by `machine_plan`. ``times`` is (N, K) int64 and ``free`` (N, K, R) int64. On machine n, from ``times[n, k]`` to
+``times[n, k + 1]`` exactly ``free[n, k]`` of the R resources is free. The last of the ``sizes[n]`` segments has no end.
+Free amounts may be negative where a machine shrank. Invariant: the times of a machine rise strictly. Neighbouring
+segments may be equal, which changes no answer, as only a segment that is too small moves a start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Profiles(NamedTuple):
 
 @uncounted
 def is_enough(free: Integers, index: int, need: Integers) -> bool:
-    """Whether a segment of a machine has all that is needed; a resource of which nothing is needed is not looked at."""
+    """Whether a segment of a machine has all that is needed; resources without a need are skipped."""
     short = False
     for resource in range(need.shape[0]):
         short = short or (need[resource] > 0 and free[index, resource] < need[resource])
@@ -42,12 +42,12 @@ def is_enough(free: Integers, index: int, need: Integers) -> bool:
 
 @uncounted
 def earliest_on(times: Integers, free: Integers, size: int, now: int, length: int, need: Integers, limit: int) -> int:
-    """Return the earliest time >= now from which ``need`` is free on one machine for ``length``.
+    """Return the earliest time >= now at which ``need`` becomes free on one machine for ``length``.
 
     Parameters
     ----------
     times, free : (K,) and (K, R) of the machine.
-    limit : returned when there is no such time before it.
+    limit : returned if there is no such time before it.
     """
     index = segment_on(times, size, now)
     begin: int = max(now, times[index])
@@ -90,7 +90,7 @@ def occupy(times: Integers, free: Integers, size: int, begin: int, end: int, tak
 
 @inlined
 def segment_on(times: Integers, size: int, now: int) -> int:
-    """Return the segment of a machine, of (K,) times, in which a moment lies; the first where it lies before all."""
+    """Return the segment of a machine, given (K,) times, that contains a moment; the first if it lies before all."""
     index = 0
     while index + 1 < size and times[index + 1] <= now:
         index += 1
@@ -99,14 +99,14 @@ def segment_on(times: Integers, size: int, now: int) -> int:
 
 @inlined
 def has_room(profiles: Profiles, at: int) -> bool:
-    """Return whether a machine's arrays have room for what one more change adds."""
+    """Return whether a machine's arrays have room for one more change."""
     enough: bool = profiles.sizes[at] + 2 <= profiles.times.shape[1]
     return enough
 
 
 @inlined
 def hold(profiles: Profiles, at: int, begin: int, length: int, take: Integers, sign: int) -> None:
-    """Take amounts on a machine for ``length`` (``sign`` 1), or give them back (-1); `has_room` was asked."""
+    """Take amounts on a machine for ``length`` (``sign`` 1), or give them back (-1); `has_room` must hold."""
     times, free, sizes = profiles.times, profiles.free, profiles.sizes
     sizes[at] = occupy(times[at], free[at], sizes[at], begin, begin + length, take, sign)
 

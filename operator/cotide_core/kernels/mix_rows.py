@@ -1,7 +1,8 @@
-"""The mixes that a latency forecast is asked about, on arrays: nodes as they would be after a placement.
+"""The mixes of a question to the latency forecaster, on arrays: nodes as they would be after a placement.
 
 Called by `mix_batch` with the tables of `node_columns`. Invariant: a pair of a shape and a row gets one mix for each
-online pod with a promise on the row, in order of their keys, and one for the arriving pod where that has a promise.
+online pod with a promise on the row, in order of their keys. It gets another for the arriving pod if that has a
+promise.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.guard_answers import CPU, HORIZON, JOB, KIND, PROMISE, SIZE, TYPE
 
 RATE_UNKNOWN: Final = 1
-"""Nobody measured the request rate of the pod that a mix is about."""
+"""The request rate of the mix's own pod is unmeasured."""
 OTHER_RATE_UNKNOWN: Final = 2
-"""Nobody measured the rate of another online pod on the node. Both are bits of `qos.applicability`."""
+"""The rate of another online pod on the node is unmeasured. Both are bits of `qos.applicability`."""
 
 
 @compiled
@@ -38,8 +39,8 @@ def mixes_of(
 ) -> tuple[Integers, Integers, Integers, Floats, Floats, Floats]:
     """Return the mixes of P pairs.
 
-    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
-    called for each attempt.
+    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
+    calls this.
 
     Parameters
     ----------
@@ -49,9 +50,9 @@ def mixes_of(
         estimated (`node_columns.unmeasured`).
     services : (N,) online pods with a promise on each row.
     summed : (1 + H, N) their requests/s, now and at their highest up to the end of each horizon.
-    service_rates : (1 + H, K, N) those of each of them; a rate below 0 is estimated. The sum has it as well.
+    service_rates : (1 + H, K, N) those of each of them; a rate below 0 is estimated. The sum contains it as well.
     service_limits, service_numbers : (K, N). type_counts, type_bytes : (T, N).
-    batch_millicores, allocatable : (N,) cpu asked for by jobs, and what there is.
+    batch_millicores, allocatable : (N,) requested cpu of jobs, and allocatable cpu.
 
     Returns
     -------
@@ -105,7 +106,7 @@ def mixes_of(
 
 @compiled
 def assumed_rate(rate: float) -> float:
-    """Return the requests/s of a rate as the columns have it: below 0 stands an estimate."""
+    """Return the requests/s of a rate in the columns: a value below 0 is an estimate."""
     return rate if rate >= 0.0 else -1.0 - rate
 
 
@@ -124,7 +125,7 @@ def first_mixes(indices: Integers, rows: Integers, shapes: Integers, services: I
 
 @compiled
 def copy_row(mixes: Floats, table: Integers, row: int) -> None:
-    """Give each of (k, T) mixes what stands at a row of a (T, N) table."""
+    """Copy a row of a (T, N) table into each of (k, T) mixes."""
     for mix in range(mixes.shape[0]):
         for column in range(table.shape[0]):
             mixes[mix, column] = table[column, row]

@@ -1,6 +1,6 @@
-"""Which nodes have enough slack left for a pod, and how many of the others are short of it: one pass over the rows.
+"""Finds the nodes with enough slack for a pod, and counts the others that are short of it, in one pass over the rows.
 
-Called by `reclaiming.forecast_slack` for each attempt of a batch or gratis pod, where some twenty passes of numpy cost
+Called by `reclaiming.forecast_slack` for each attempt of a batch or gratis pod. Some twenty passes of numpy would cost
 more than the rest of the decision.
 """
 
@@ -17,7 +17,9 @@ from cotide_core.kernels.compiled import compiled
 HELD: Final = 0
 EXPECTED: Final = 1
 BOTH: Final = 2
-"""What is taken off a node's slack: what batch and gratis pods hold, what they are expected to hold, or their sum."""
+"""Values of the amount to subtract from a node's slack: what batch and gratis pods hold, what they are expected to
+hold, or their sum.
+"""
 
 OPEN: Final = 0
 CORDONED: Final = 1
@@ -46,8 +48,8 @@ def open_rows(
 ) -> tuple[Booleans, Integers]:
     """Return (N,) whether each row is open to a pod, and the (4, 2) tally of the rows that fit.
 
-    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
-    called for each attempt.
+    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
+    calls this.
 
     Parameters
     ----------
@@ -55,9 +57,9 @@ def open_rows(
     cordoned, denied : (N,) rows that take no batch or gratis pod, and rows where others' claims leave no room.
     slack, soon : (2, N) millicores and bytes until the pod will have ended, and in the coming slot.
     held : (3, 2, >= N) what pods of each class hold, gratis and batch first.
-    expected, reserved : (2, N) what these are expected to hold, read as ``taken`` says; what is spoken for.
+    expected, reserved : (2, N) what these are expected to hold, read according to ``taken``; what is reserved.
     asked_cpu, asked_memory : millicores and bytes.
-    enough : what may be missing, at most 0.
+    enough : tolerated shortage, at most 0.
     """
     rows = fits.shape[0]
     is_open = np.zeros(rows, np.bool_)
@@ -111,7 +113,7 @@ def rows_with_slack(
     asked_memory: float,
     enough: float,
 ) -> Integers:
-    """Return those of the rows, in their order, that carry a service and where slack less what is held is enough."""
+    """Return the rows, in their order, that carry a service and have enough slack after subtracting what is held."""
     found = np.empty(rows.shape[0], np.int64)
     count = 0
     for row in rows:

@@ -1,8 +1,8 @@
 """A list of jobs kept in order of (key, job), in two int64 arrays.
 
 Called by the replay kernels for the waiting queue and for the running jobs by planned end. Invariant: keys never fall;
-equal keys stand in job order, which is order of submission. A list is short beside the log (what waits or runs at one
-moment), so an insertion that moves the tail beats a tree.
+equal keys are in job order, which is order of submission. A list is short compared with the log (the waiting or running
+jobs at one moment), so an insertion that moves the tail beats a tree.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cotide_core.kernels.compiled import compiled
 
 @compiled
 def index_of(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> int:
-    """Return the first index whose pair is not smaller than (key, job)."""
+    """Return the first index with a pair that is not smaller than (key, job)."""
     low = 0
     high = size
     while low < high:

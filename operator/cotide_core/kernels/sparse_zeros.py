@@ -1,8 +1,8 @@
-"""Large tables of zeros of which few entries are ever written.
+"""Large tables of zeros that get few entries.
 
 Used by `qos.prediction_cache`: of 256 shapes x 50,000 nodes a cluster's pods look at some thousand pairs. The system
-hands out a page when it is first touched; numpy asks for pages of 2 MiB where it can, so that single entries all over a
-table cost as much as the whole of it: 1.1 s and 600 MB at that size. Invariant: a table here takes a page of 4 KiB for
+provides a page at its first use, and numpy asks for pages of 2 MiB where it can. So single entries all over a table
+would cost as much as the whole table: 1.1 s and 600 MB at that size. Invariant: a table here takes a page of 4 KiB for
 each entry that lies alone.
 """
 

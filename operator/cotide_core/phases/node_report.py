@@ -1,14 +1,14 @@
 """Algorithm 2 of Zhang and Boutaba 2014: on a node's report, grant the phases of the highest utility that fit.
 
-Called by the simulator's world on each report. Candidates are the first phases of all open groups, which
-may start on any node, and the next phases of the tasks that pause on this node. All tasks of a group are alike, so one
-row stands for its candidates; after a grant only rows of that job are weighed anew.
+Called by the simulator's world on each report. Candidates are the first phases of all open groups, which may start on
+any node, and the next phases of the tasks that pause on this node. All tasks of a group are alike, so one row
+represents its candidates. After a grant only rows of that job are weighed again.
 
-Added to the paper, which bounds no wait: a grant leaves the node safe (`safe_state`); no task starts on a node whose
-tasks will need more, in the mean of the time they have left, than `Weights.overcommit` allows; once a pause is longer
-than its bound, the node starts no new task and goes on with its pauses by age; a group that started nothing for longer
-than its bound has a node kept free for it. Invariants: a node never holds more than its capacity; a pause lasts at most
-its bound and what the tasks on that node have left to run.
+The paper bounds no wait; four rules are added to it. A grant leaves the node safe (`safe_state`). No task starts on a
+node if its tasks will need more, in the mean of the time they have left, than `Weights.overcommit` allows. Once a pause
+is longer than its bound, the node starts no new task and continues its pauses by age. A group that started nothing for
+longer than its bound has a node kept free for it. Invariants: a node never holds more than its capacity. A pause lasts
+at most its bound plus the remaining run time of the tasks on that node.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from cotide_core.phases.utility import (
 )
 
 _OUT: Final = -1e300
-"""The utility of what is no candidate any more."""
+"""The utility of a row that is no longer a candidate."""
 
 
 class Desk(NamedTuple):
@@ -62,7 +62,7 @@ def desk(work: Work) -> Desk:
 
 @compiled
 def open_group(work: Work, group: int, now: int) -> None:
-    """Let the tasks of a group start from now on (milliseconds)."""
+    """Allow the tasks of a group to start from now on (milliseconds)."""
     if work.position[group] == NONE and work.waiting[group] > 0:
         work.position[group] = work.counts[OPEN]
         work.open[work.counts[OPEN]] = group
@@ -72,7 +72,7 @@ def open_group(work: Work, group: int, now: int) -> None:
 
 @compiled
 def end_phase(work: Work, nodes: Nodes, task: int, now: int) -> int:
-    """Go on with a task whose phase has ended; return its new state: running, paused or done."""
+    """Advance a task after the end of its phase; return its new state: running, paused or done."""
     phase, node, group = work.phase[task], work.node[task], work.group[task]
     job = work.job[group]
     if work.last[phase]:
@@ -105,7 +105,7 @@ def end_phase(work: Work, nodes: Nodes, task: int, now: int) -> int:
 
 @compiled
 def grant_paused(work: Work, nodes: Nodes, task: int) -> None:
-    """Let a paused task go on."""
+    """Continue a paused task."""
     phase, node = work.phase[task], work.node[task]
     for resource in range(nodes.free.shape[1]):
         more = work.need[phase, resource] - holding(work, PAUSED, phase, resource)
@@ -144,7 +144,7 @@ def grant_start(work: Work, nodes: Nodes, group: int, node: int, now: int) -> in
 
 @compiled
 def fits(work: Work, room: Integers, phase: int) -> bool:
-    """Return whether a phase fits into what is free, (R,)."""
+    """Return whether a phase fits into the free amounts, (R,)."""
     for resource in range(len(room)):  # noqa: SIM110 - kernels know no generators
         if work.need[phase, resource] > room[resource]:
             return False
@@ -153,7 +153,7 @@ def fits(work: Work, room: Integers, phase: int) -> bool:
 
 @compiled
 def starts_in(work: Work, weights: Weights, room: Integers, phase: int) -> bool:
-    """Return whether a task may start in what is free, (R,)."""
+    """Return whether a task may start in the free amounts, (R,)."""
     if weights.whole == 0:
         return fits(work, room, phase)
     for resource in range(len(room)):  # noqa: SIM110 - kernels know no generators
@@ -173,7 +173,7 @@ def _paused_fits(work: Work, room: Integers, task: int) -> bool:
 
 @compiled
 def _worth(work: Work, nodes: Nodes, weights: Weights, row: int, now: int) -> float:
-    """Return eq. 14 for a row, and what the job's being short adds."""
+    """Return eq. 14 for a row, plus the gain by the job's shortness."""
     if row >= 0:
         job, phase = work.job[row], work.first[row]
         removed = nodes.total * 0
@@ -199,7 +199,7 @@ def _worth(work: Work, nodes: Nodes, weights: Weights, row: int, now: int) -> fl
 
 @compiled
 def _paused_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room: Desk) -> tuple[int, bool]:
-    """Write the node's pauses; return how many can go on, and whether one is longer than its bound."""
+    """Write the node's pauses; return how many can continue, and whether one is longer than its bound."""
     rows, overdue = 0, False
     for index in range(nodes.held[node]):
         task = nodes.tasks[node, index]
@@ -225,7 +225,7 @@ def _within(work: Work, nodes: Nodes, weights: Weights, node: int, phase: int) -
 
 @compiled
 def _start_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room: Desk, rows: int) -> int:
-    """Write the open groups that fit after ``rows``; keep the node for the one that has waited too long."""
+    """Write the open groups that fit after ``rows``; keep the node for the group that has waited too long."""
     oldest = nodes.kept_for[node]
     if oldest == NONE:
         for index in range(work.counts[OPEN]):
@@ -295,7 +295,7 @@ def report(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room
             continue
         kept = chosen >= 0 and nodes.kept_for[node] == chosen
         if room.worth[best] <= 0.0 and not kept:
-            nodes.declined[node] = 1  # what comes after is worth no more
+            nodes.declined[node] = 1  # the following ones are worth no more
             break
         task = -1 - chosen
         if chosen >= 0:
@@ -308,7 +308,7 @@ def report(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room
         room.granted[count] = task
         count += 1
         if not overdue:
-            _weigh_anew(work, nodes, weights, room, rows, work.job[work.group[task]], now)
+            _weigh_again(work, nodes, weights, room, rows, work.job[work.group[task]], now)
     return count
 
 
@@ -322,10 +322,10 @@ def _best(room: Desk, rows: int) -> int:
 
 
 @compiled
-def _weigh_anew(work: Work, nodes: Nodes, weights: Weights, room: Desk, rows: int, job: int, now: int) -> None:
-    """Weigh the candidates of a job again, which holds more now."""
+def _weigh_again(work: Work, nodes: Nodes, weights: Weights, room: Desk, rows: int, job: int, now: int) -> None:
+    """Weigh the candidates of a job again, since it holds more now."""
     for row in range(rows):
-        one = room.rows[row]
-        group = one if one >= 0 else work.group[-1 - one]
+        candidate = room.rows[row]
+        group = candidate if candidate >= 0 else work.group[-1 - candidate]
         if work.job[group] == job and room.worth[row] > _OUT:
-            room.worth[row] = _worth(work, nodes, weights, one, now)
+            room.worth[row] = _worth(work, nodes, weights, candidate, now)

@@ -1,6 +1,6 @@
-"""A task's profile: its phases in their order, each with what it needs and for how long.
+"""A task's profile: its phases in order, each with its needs and its duration.
 
-Made by the simulator's workloads and by whoever states phases. Invariant: a profile has at least one phase; no need is
+Made by the simulator's workloads and by statements of phases. Invariant: a profile has at least one phase; no need is
 below 0 or beyond `limits.MAX_EXACT_INT`, and all phases name the same resources.
 """
 
@@ -13,7 +13,7 @@ from cotide_core.errors import InputError
 from cotide_core.limits import MAX_EXACT_INT, MAX_SECONDS
 
 MAX_PHASES: Final = 16
-"""Phases of one task. Chosen: twice the eight that Hadoop's own counters tell apart."""
+"""Phases of one task. Chosen: twice the eight that Hadoop's own counters distinguish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Phase:
     ----------
     name : for people.
     need : amount of each resource (millicores, bytes), in the order of the profile's resources.
-    milliseconds : how long it takes with all that it needs, > 0.
+    milliseconds : its duration with all that it needs, > 0.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Profile:
                 raise InputError(f"lasts more than 0 and at most {MAX_SECONDS} s", field=f"phases[{phase.name}]")
 
     def largest(self) -> tuple[int, ...]:
-        """Return the most of each resource that any phase needs: what task-level schedulers hold all the time."""
+        """Return the most of each resource that any phase needs: a task-level scheduler holds it all the time."""
         return tuple(max(amounts) for amounts in zip(*(phase.need for phase in self.phases), strict=True))
 
     def as_one(self) -> Profile:

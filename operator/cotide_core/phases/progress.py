@@ -1,16 +1,16 @@
-"""Which phase a running pod of a live Job is in, where its work does not say so itself.
+"""Which phase a running pod of a live Job is in, where its work does not report it.
 
-Called by the operator's resizer. Pure. Work that says its phase is believed, and this is not asked. Other work goes
-through its phases in order, one at a time, and only once the phase it is in has its size::
+Called by the operator's resizer. Pure. Work that reports its phase is believed, and this module is not used. Other work
+goes through its phases in order, one at a time, and leaves a phase only once that phase has its size::
 
-    measured usage tells this phase from the next -> next, after `READINGS_TO_MOVE` readings on its side of the middle
-    it can't, or nothing is measured              -> next, when the stated seconds are over
+    measured usage distinguishes the two phases   -> next, after `READINGS_TO_MOVE` readings on its side of the middle
+    it cannot, or nothing is measured             -> next, when the stated seconds are over
     neither                                       -> the phase lasts until the pod ends
 
-Between the two stands work that shows by its readiness that it wants the next phase, and not which: its probe compares
-the phase that it wrote into a file with the granted one. It was ready since the grant and no longer is -> next.
+Some work shows by its readiness that it wants the next phase, but not which one. Its probe compares the phase that it
+wrote into a file with the granted one. It was ready since the grant and is no longer ready -> next.
 
-A wrong step costs speed and never the pod: what follows phases are requests, and no limit.
+A wrong step costs speed and never the pod: requests follow phases, and limits stay.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 READINGS_TO_MOVE: Final = 3
-"""One after the other. Chosen: a pause for a file or a lock is no new phase."""
+"""Consecutive readings. Chosen: a pause for a file or a lock is no new phase."""
 SETTLED_SECONDS: Final = 60.0
-"""Before a reading speaks of a phase alone. Chosen: a usual Prometheus rate is the mean of a minute."""
+"""Before a reading belongs to one phase alone. Chosen: a usual Prometheus rate is the mean of a minute."""
 APART_SHARE: Final = 0.25
-"""By which two needs must differ, of the larger, for usage to tell them apart. Chosen: above the noise of a minute."""
+"""Least difference of two needs, as a share of the larger, at which usage distinguishes them. Chosen: above the noise
+of a minute.
+"""
 CLOCKS_APART_SECONDS: Final = 5.0
-"""By which a node's clock may run ahead of ours. Chosen: well above what time servers leave."""
+"""Largest lead of a node's clock over ours. Chosen: well above what time servers leave."""
 UNSEEN_SECONDS: Final = 30.0
-"""After which work that runs and was never seen ready in its phase counts as through with it. Chosen: three probes at
-Kubernetes' own period of 10 s, each of which would have seen it ready."""
+"""After which work that runs and was never seen ready in its phase counts as finished with it. Chosen: three probes at
+Kubernetes' own period of 10 s, each able to see it ready.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,8 @@ class StatedPhase:
 
     Attributes
     ----------
-    millicores, memory_bytes : what it needs; 0 bytes where nothing is stated.
-    seconds : how long it should last with that; None where it is not known.
+    millicores, memory_bytes : its need; 0 bytes if none is stated.
+    seconds : expected duration with that need; None if unknown.
     """
 
     name: str
@@ -51,11 +54,11 @@ class StatedPhase:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a pod was measured to use; nan for what was not measured.
+    """The measured usage of a pod; nan for a missing measurement.
 
     Attributes
     ----------
-    at_seconds : when it was so.
+    at_seconds : time of the measurement.
     """
 
     millicores: float
@@ -74,15 +77,15 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a pod is; seconds of one clock.
+    """Position of a pod; seconds of one clock.
 
     Attributes
     ----------
     position : of its phase among the stated ones, from 0.
     since_seconds : when it entered it.
     granted_seconds : when it had its size; None while it waits.
-    ahead : readings in a row that look like the next phase.
-    read_seconds : when the last reading was made that was counted.
+    ahead : consecutive readings that look like the next phase.
+    read_seconds : time of the last counted reading.
     was_ready : whether it was seen ready since it had its size.
     """
 
@@ -94,12 +97,12 @@ class Progress:
     was_ready: bool = False
 
     def entered(self, position: int, now_seconds: float) -> Progress:
-        """Return where a pod is that has just entered a phase."""
+        """Return the position of a pod that has just entered a phase."""
         return Progress(position, now_seconds)
 
 
 def advanced(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float, usage: Usage | None) -> Progress:
-    """Return where a pod is now that says nothing of its phase.
+    """Return the present position of a pod that does not report its phase.
 
     Parameters
     ----------
@@ -122,11 +125,12 @@ def advanced(progress: Progress, phases: Sequence[StatedPhase], now_seconds: flo
 
 
 def shown(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float, readiness: Readiness) -> Progress:
-    """Return where a pod is now whose work shows by its readiness that it wants the next phase.
+    """Return the present position of a pod that shows by its readiness that its work wants the next phase.
 
-    A pod that is not ready when its phase is granted has not seen the grant yet: it must become ready first. Where
-    nobody saw that, readiness that ended after the grant is proof enough (an operator was away), and so are
-    `UNSEEN_SECONDS` without it: work that is through with a phase before its probe has looked would wait for ever.
+    A pod that is not ready at the grant of its phase has not seen the grant yet: it must become ready first. If that
+    stayed unseen, two signs are proof enough. One is readiness that ended after the grant (the operator was away). The
+    other is `UNSEEN_SECONDS` without readiness, since work that finishes a phase before its probe looks would otherwise
+    wait for ever.
     """
     granted = progress.granted_seconds
     if granted is None or progress.position + 1 >= len(phases):
@@ -141,9 +145,10 @@ def shown(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float,
 
 
 def looks_like_next(phase: StatedPhase, following: StatedPhase, usage: Usage) -> bool | None:
-    """Return whether usage is on the next phase's side of the middle; None where their needs are too much alike.
+    """Return whether usage is on the next phase's side of the middle; None where their needs are too similar.
 
-    Cpu decides where it differs; else memory, where the next phase needs more of it: few programs give memory back.
+    Cpu decides where it differs. Otherwise memory decides, if the next phase needs more of it: few programs give memory
+    back.
     """
     if _apart(phase.millicores, following.millicores) and not math.isnan(usage.millicores):
         middle = (phase.millicores + following.millicores) / 2
@@ -155,13 +160,13 @@ def looks_like_next(phase: StatedPhase, following: StatedPhase, usage: Usage) ->
 
 
 def memory_from(phases: Sequence[StatedPhase], position: int) -> int:
-    """Return the most memory that a phase or any later one needs; 0 where no phase states any.
+    """Return the most memory that a phase or any later one needs; 0 if no phase states any.
 
-    A phase that states none may use as much as the largest.
+    A phase without a stated need may use as much as the largest.
     """
     largest = max((phase.memory_bytes for phase in phases), default=0)
     return max((phase.memory_bytes or largest for phase in phases[position:]), default=largest)
 
 
-def _apart(one: int, other: int) -> bool:
-    return abs(one - other) >= APART_SHARE * max(one, other, 1)
+def _apart(left: int, right: int) -> bool:
+    return abs(left - right) >= APART_SHARE * max(left, right, 1)

@@ -1,9 +1,10 @@
 """Whether the tasks of a node can all come to their end: the banker's algorithm (Dijkstra 1965).
 
-Called by `node_report` before a phase is granted. Tasks that hold some resources and wait for more could else wait for
-each other for ever. Safe means: there is an order in which each task can have the most it will ever need from what is
-free and what those before it gave back. What a pause gives back, as cpu, comes back from each task by itself: of that
-each task alone must find enough on the node. Invariant: a grant leaves a node safe; a phase that ends leaves it safe.
+Called by `node_report` before a phase is granted. Tasks that hold some resources and wait for more could otherwise wait
+for each other for ever. Safe means that some order of the tasks exists. In this order each task can have the most it
+will ever need: from the free amounts and the amounts that those before it gave back. What a pause gives back, as cpu,
+comes back from each task by itself: each task alone must find enough of it on the node. Invariant: a grant leaves a
+node safe; a phase that ends leaves it safe.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def stays_safe(work: Work, nodes: Nodes, node: int, task: int, first: int) -> bo
 
     Parameters
     ----------
-    task : the paused task whose phase it is; -1 for the first phase of a new task.
+    task : the paused task that owns it; -1 for the first phase of a new task.
     first : that phase, of a new task; -1 otherwise.
     """
     count, resources = nodes.held[node], nodes.free.shape[1]
@@ -50,9 +51,9 @@ def stays_safe(work: Work, nodes: Nodes, node: int, task: int, first: int) -> bo
                 continue
             phase, state = first, RUNNING
             if index < count:
-                one = nodes.tasks[node, index]
-                phase = work.phase[one]
-                state = RUNNING if one == task else work.state[one]
+                other = nodes.tasks[node, index]
+                phase = work.phase[other]
+                state = RUNNING if other == task else work.state[other]
             fits = True
             for resource in range(resources):
                 most = work.rest[phase, resource]

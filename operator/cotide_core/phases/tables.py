@@ -11,8 +11,8 @@ A task waits for its start, then runs and pauses until its last phase ends::
                           +--phase ends, next needs no more--> running
 
 Invariant: ``free`` of a node is its capacity less what its tasks hold. A running task holds the need of its phase. A
-paused one does no work and holds no cpu; of the rest it holds the lesser of the phase before and the one it asks for:
-what it needs less of is given back at once.
+paused one does no work and holds no cpu. Of each other resource it holds the smaller amount of two: that of the phase
+before and that of the requested phase. What it needs less of is given back at once.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ class Work(NamedTuple):
 
     Attributes
     ----------
-    held : (J, R) what the tasks of each job hold.
+    held : (J, R) holdings of the tasks of each job.
     job, first : (G,) the group's job, and its first phase; the phases of a chain are consecutive rows.
     waiting, running : (G,) tasks that have not started, and those that have and are not done.
     next_task : (G,) the task that starts next; a group's tasks are consecutive.
     since : (G,) when the group opened or last started a task.
-    position : (G,) where the group stands in ``open``; -1 where it is closed.
+    position : position of the group in ``open``; -1 where it is closed.
     reserved : (G,) the node that is kept free for the group; -1 for none.
     need : (P, R) of each phase, as stated.
     rest : (P, R) the most that this phase and those after it need.
     mean : (P, R) what they need in the mean of their time.
     last : (P,) whether it is the last of its chain.
-    milliseconds : (P,) how long it lasts with what is stated.
+    milliseconds : how long it lasts with its stated needs.
     group, phase, state, node, paused : (T,) of each task; ``phase`` is the one that runs or is asked for, ``paused``
         when the pause began.
-    kept : (R,) 1 where a paused task keeps what it has; 0 for what only work takes.
+    kept : 1 where a paused task keeps what it has; 0 for resources that only work takes.
     open : (G,) the open groups, in no order.
-    counts : jobs that are not done, and open groups.
-    left : (J,) the work of each job that is not done, as a part of what all jobs were at first. The work of a task is
+    counts : unfinished jobs, and open groups.
+    left : (J,) the remaining work of each job, as a part of the initial work of all jobs. The work of a task is
         the sum over its phases of time and need, of the resource that it takes most of.
-    cost : (G,) the work of one task of the group, as such a part.
+    cost : (G,) the work of one task of the group, as a part of the same.
     """
 
     held: Integers
@@ -127,7 +127,7 @@ def tables(
     ----------
     groups : job (from 0), profile and number of tasks of each.
     capacity : (N, R), in the unit of the needs.
-    jobs : how many there are; by default as many as the groups name.
+    jobs : number of jobs; by default as many as the groups name.
     kept : (R,) whether a paused task keeps a resource; by default all but the first, which is cpu.
 
     Raises

@@ -1,19 +1,19 @@
-"""What granting a phase is worth: eqs. 14 to 17 of Zhang and Boutaba 2014.
+"""The worth of granting a phase: eqs. 14 to 17 of Zhang and Boutaba 2014.
 
-Called by `node_report`. Fairness is dominant resource fairness (Ghodsi et al. 2011): a job's dominant share is the
+Called by `node_report`. Fairness is dominant resource fairness (Ghodsi et al. 2011). A job's dominant share is the
 largest part of any resource that it holds, and the fair share of n jobs is 1/n. The paper leaves the measure open
 ("according to fairness metrics such as DRF") and states that it is the user's, before less after the grant. Two
-measures stand here, both in fair shares:
+measures are available, both in fair shares:
 
     `DISTANCE`    the distance from the fair share. A grant beyond the fair share loses fairness: where performance is
                   worth less than that, the utility is not positive and lines 14 and 15 of Algorithm 2 decline the grant
-    `LOGARITHM`   minus the logarithm of the share, whose sum over jobs is least where shares are proportionally fair.
-                  More is always better for the user: no grant is declined, so that no room that a task fits into stays
-                  empty, and a job that has the cluster for itself receives all of it
+    `LOGARITHM`   minus the logarithm of the share; its sum over jobs is least where shares are proportionally fair.
+                  More is always better for the user. No grant is declined, so all room that a task fits into is used,
+                  and a job that has the cluster for itself receives all of it
 
 Added to the paper, which leaves the utility of performance to the user (sec. IV): a job with little left is worth more,
-since it then gives back all it holds. Weighed against fairness as logarithms: with the weight w a job is served like
-one whose share is its own times (its work left)^w.
+since it then gives back all it holds. It is weighed against fairness as logarithms: with the weight w a job is served
+as if its share were multiplied by (its work left)^w.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
 
 EPSILON: Final = 0.5
-"""Stands for no running task in eq. 16 (chosen): the gains of 0, 1, 2 running tasks are then 1, 1/2, 1/6 of all."""
+"""Replaces zero running tasks in eq. 16 (chosen): the gains of 0, 1, 2 running tasks are then 1, 1/2, 1/6 of all."""
 FLOOR: Final = 0.01
-"""Added to shares before the logarithm, in fair shares, so that a job without any has one, too (chosen)."""
+"""Added to shares before the logarithm, in fair shares, so that a job without a share has one, too (chosen)."""
 LEAST: Final = 1e-12
-"""Work left counts as no less: sums of floats end near zero, not at it (chosen)."""
+"""Work left counts as at least this much; sums of floats end near zero, not at it (chosen)."""
 UTILITY: Final = 0
 DOMINANT_SHARE: Final = 1
 ARRIVAL: Final = 2
@@ -47,9 +47,9 @@ class Weights(NamedTuple):
     alpha : weight of performance (eq. 14), >= 0.
     wait_square, wait_constant : ``a`` per squared second and ``b`` of eq. 17, both > 0.
     pause_milliseconds : a pause longer than this stops all new starts on its node until it ends.
-    shortness : weight of how little work a job has left, beside eq. 14, >= 0; 0 is the paper.
+    shortness : weight of the little work that a job has left, added to eq. 14, >= 0; 0 is the paper.
     overcommit : a node starts no task beyond so many times its capacity, in what its tasks will need in the mean of the
-        time that they have left; the first one always.
+        time that they have left; the first task always starts.
     start_milliseconds : a group that started no task for longer than this has a node kept free for it.
     measure : of fairness in eq. 15: `LOGARITHM` or `DISTANCE`.
     whole : 1 where a task starts only on a node with room for the largest of its needs, as a live pod does; 0 where its
@@ -101,7 +101,7 @@ def parallelism_gain(unfinished: int, running: int) -> float:
 
 @compiled
 def shortness_gain(left: float) -> float:
-    """Return how near its end a job is: minus the logarithm of the work that it has left, in (0, 1] of all jobs'."""
+    """Return how near its end a job is: minus the logarithm of its remaining work, in (0, 1] of all jobs'."""
     return -math.log(max(left, LEAST))
 
 

@@ -1,6 +1,6 @@
-"""How many machines of which kind, when, and in which data centre: pure decisions by model predictive control.
+"""The machines of each kind at each time and data centre: pure decisions by model predictive control.
 
 `capacity` plans machines of one cluster (Zhang and Boutaba 2014, sec. III: container-based provisioning); `placement`
 plans servers over data centres (sec. II: dynamic service placement). Both build a program (`programs`) that a solver
-behind a protocol answers, and turn the answer into a plan. `rivals` holds the simple rules that each is compared with.
+behind a protocol answers, and turn the answer into a plan. `rivals` holds the simple rules that serve as baselines.
 """

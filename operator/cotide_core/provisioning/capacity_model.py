@@ -1,7 +1,7 @@
-"""What capacity is planned for: machine types, container classes, what is there now and what is foreseen.
+"""The input of a capacity plan: machine types, container classes, the present machines and the forecasts.
 
 Made by the experiments and by the operator; read by `capacity_program`. The gate for bad input: every `check` raises
-one sentence that names the field, so that whoever plans can keep the last good plan. Invariant: what passed the gate
+one sentence that names the field, so that the caller can keep the last good plan. Invariant: input that passes the gate
 always has a feasible program, since demand beyond all capacity is left unserved at a cost.
 """
 
@@ -30,12 +30,12 @@ class MachineType:
     ----------
     name : of the kind.
     capacity : by resource, in any unit that containers share.
-    count : how many there are, the N of Zhang and Boutaba 2014, sec. III.
+    count : how many exist, the N of Zhang and Boutaba 2014, sec. III.
     power : watts by utilisation of the first resource, cpu.
     on_cost, off_cost : money for one switch; eq. 11.
     boot_steps : steps from the order until it can take tasks, >= 0.
-    minimum_up_steps : steps that it stays on once started, >= 0.
-    hourly_cost : money for an hour powered on, besides energy (rent, wear).
+    minimum_up_steps : steps that it stays on after its start, >= 0.
+    hourly_cost : money for an hour powered on, apart from energy (rent, wear).
     """
 
     name: str
@@ -58,7 +58,7 @@ class ContainerClass:
     name : of the class.
     size : by resource.
     overprovisioning : the omega of eq. 13, >= 1; the paper found 1.2.
-    value : money for an hour in which one container that is needed is there; None for what the service level asks.
+    value : money for an hour of one needed container that is there; None for the worth that the service level implies.
     service_level : the model's for this class; None for that of the model.
     """
 
@@ -80,7 +80,7 @@ class CapacityModel:
     horizon : W, steps planned ahead.
     service_level : quantile of the demand up to which containers are worth their cheapest cost, where a class states
         neither value nor level: one is worth that cost over (1 - level), as in the newsvendor problem.
-    allowed : (M, K) the psi of eq. 8 beside what sizes forbid; None for all.
+    allowed : (M, K) the psi of eq. 8, in addition to what sizes forbid; None for all.
     """
 
     machines: tuple[MachineType, ...]
@@ -91,7 +91,7 @@ class CapacityModel:
     allowed: Booleans | None = field(default=None, compare=False)
 
     def check(self) -> None:
-        """Raise InputError, one sentence, when the model makes no sense."""
+        """Raise InputError, one sentence, when the model is invalid."""
         if not self.machines:
             raise InputError("there is no machine type to plan for", field="machines")
         if not self.classes:
@@ -143,8 +143,8 @@ class CapacityModel:
     def cheapest(self, price: float) -> Floats:
         """Return (K,): the least money for an hour of a container on a machine started now and kept for the horizon.
 
-        ``price``: the mean price of energy. The hours of the boot are paid and hold nothing. 0 for a class that no
-        machine holds.
+        ``price``: the mean price of energy. The hours of the boot are paid without use. 0 for a class that no machine
+        holds.
         """
         capacity, sizes, hosts = self.capacity, self.sizes, self.hosts()
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -162,7 +162,7 @@ class CapacityModel:
         return found
 
     def worth(self, price: float) -> tuple[Floats, Floats]:
-        """Return (K,) money for an hour of a container that is needed, and (K,) the quantiles up to which it pays."""
+        """Return (K,) money for an hour of a needed container, and (K,) the highest quantiles at which it pays."""
         cheapest = self.cheapest(price)
         levels = np.array(
             [self.service_level if wanted.service_level is None else wanted.service_level for wanted in self.classes]
@@ -176,14 +176,14 @@ class CapacityModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Park:
-    """What is there when a plan is made.
+    """The machines at the moment of a plan.
 
     Attributes
     ----------
     powered : (M,) machines that draw power: up, booting or draining.
-    available : (M,) machines that exist and could be on; failed ones left out.
+    available : (M,) machines that exist and could be on, without failed ones.
     booting : (M, W) of ``powered``, those that are not up yet in each step of the horizon.
-    held : (M, W) machines that must stay on in each step: started too lately to be stopped.
+    held : (M, W) machines that must stay on in each step: started too recently to be stopped.
     """
 
     powered: Floats
@@ -193,7 +193,7 @@ class Park:
 
     @classmethod
     def of(cls, model: CapacityModel, powered: Floats) -> Park:
-        """Return a park in which all that is powered is up and nothing was started lately."""
+        """Return a park with all powered machines up and none started recently."""
         none = np.zeros((len(model.machines), model.horizon))
         counts = np.array([float(kind.count) for kind in model.machines])
         return cls(np.asarray(powered, dtype=np.float64), counts, none, none)
@@ -201,7 +201,7 @@ class Park:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """What is foreseen.
+    """The forecasts.
 
     Attributes
     ----------
@@ -215,7 +215,7 @@ class Outlook:
     price: Floats
 
     def check(self, model: CapacityModel) -> None:
-        """Raise InputError, one sentence, when the outlook can't be planned for."""
+        """Raise InputError, one sentence, when the outlook is invalid."""
         shape = (model.horizon, len(model.classes), len(self.probabilities))
         if self.demand.shape != shape:
             raise InputError(f"has shape {self.demand.shape}, {shape} was expected", field="demand")
@@ -235,7 +235,7 @@ class Outlook:
 
 
 def check_park(park: Park, model: CapacityModel) -> None:
-    """Raise InputError, one sentence, when counts of machines make no sense."""
+    """Raise InputError, one sentence, when counts of machines are invalid."""
     kinds, wide = len(model.machines), (len(model.machines), model.horizon)
     for name, counts, shape in (
         ("powered", park.powered, (kinds,)),

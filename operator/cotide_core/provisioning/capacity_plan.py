@@ -1,8 +1,8 @@
-"""A plan of capacity: machines by type and step, rounded up, the shares of each type, and what one more would save.
+"""A plan of capacity: machines by type and step, rounded up, the shares of each type, and the worth of one more.
 
-Made by `plan_capacity` from a program and a solver; carried out by the simulator and the operator, which both execute
-its first step only (model predictive control). Invariant: a plan never asks for more machines than are available, and
-its first step holds every machine that may not be stopped yet.
+Made by `plan_capacity` from a program and a solver. The simulator and the operator execute its first step only (model
+predictive control). Invariant: a plan never asks for more machines than are available, and its first step holds every
+machine that may not be stopped yet.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapacityPlan:
-    """What the controller wants.
+    """The machines and containers that the controller wants.
 
     Attributes
     ----------
     machines : (W, M) machines powered, whole numbers.
     containers : (W, M, K) containers by type, rounded up; `round_robin.type_shares` makes them weights.
     unserved : (W, K) containers of the highest quantile that were not worth serving, or had no room.
-    cost : of the horizon, in money: energy, rent and switching, without what serving is worth.
+    cost : of the horizon, in money: energy, rent and switching, without the worth of serving.
     worth_of_machine : (M,) money that one more machine of each type would save over the horizon, from the duals.
     steps : iterations of the solver.
     """
@@ -43,7 +43,7 @@ class CapacityPlan:
 
 
 def round_up(values: Floats) -> Floats:
-    """Return the next whole numbers, but for a solver's noise."""
+    """Return the next whole numbers, apart from a solver's noise."""
     raised: Floats = np.ceil(values - ROUNDING)
     return np.maximum(raised, 0.0)
 
@@ -54,7 +54,7 @@ def plan_capacity(program: CapacityProgram, solver: LinearSolver, park: Park, ou
     Raises
     ------
     InputError
-        When the input can't be planned for, or the solver found no optimum: the caller keeps its last plan.
+        When the input is invalid, or the solver found no optimum: the caller keeps its last plan.
     """
     filled = program.fill(park, outlook)
     solved = solver.solve(filled)

@@ -1,7 +1,8 @@
 """The linear program of container-based provisioning over a horizon (Zhang and Boutaba 2014, eqs. 6-13).
 
-Built once for a `CapacityModel`, filled at every step by `CapacityProgram.fill`; answered by a `LinearSolver`; read by
-`capacity_plan`. Columns, for W steps, M machine types, E pairs of type and class that fit, K classes, J levels:
+Built once for a `CapacityModel`, filled at every step by `CapacityProgram.fill`. A `LinearSolver` answers it, and
+`capacity_plan` reads it. Columns, for W steps, M machine types, E pairs of type and class that fit, K classes, J
+levels:
 
     z (W, M)     machines powered, eq. 6; <= those available
     up (W, M)    machines switched on at the step, the positive part of delta
@@ -9,11 +10,11 @@ Built once for a `CapacityModel`, filled at every step by `CapacityProgram.fill`
     x (W, E)     containers by type and class, eq. 7; pairs with psi = 0 have no column, which is eq. 8
     y (W, K, J + 1)  containers that serve a slice of the class's demand, between two quantiles or at the level
 
-Rows: z follows up and down (eq. 6); containers within what is up (eq. 13; eq. 8 follows from it); what serves is there
-(the inner sum of eq. 10); machines started lately stay on. Departures, each stated where it is made: sigma of eq. 7
-costs nothing in the paper, so x is free from step to step; the concave f of eq. 10 is the expected number of needed
-containers under the forecast's distribution times their value (`demand_slices`); a machine that boots draws power and
-holds nothing.
+Rows: z follows up and down (eq. 6). Containers fit on the machines up (eq. 13; eq. 8 follows from it). Served demand
+has its containers (the inner sum of eq. 10). Recently started machines stay on. Departures from the paper, each stated
+where it is made. Sigma of eq. 7 costs nothing in the paper, so x is free from step to step. The concave f of eq. 10 is
+the expected number of needed containers under the forecast's distribution times their value (`demand_slices`). A
+machine that boots draws power and holds nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class CapacityProgram:
     def __init__(self, model: CapacityModel, levels: int, *, whole: bool = False) -> None:
         """Check the model and lay out the matrix.
 
-        ``levels``: J, of the outlooks to come. ``whole``: machines and containers must be whole numbers: the integral
-        optimum, for small instances.
+        ``levels``: J, of the outlooks to come. ``whole``: machines and containers must be whole numbers. This gives the
+        integral optimum, for small instances.
         """
         model.check()
         self.model, self.levels = model, levels
@@ -92,7 +93,7 @@ class CapacityProgram:
         Raises
         ------
         InputError
-            When the park or the outlook can't be planned for.
+            When the park or the outlook is invalid.
         """
         check_park(park, self.model)
         outlook.check(self.model)
@@ -133,7 +134,7 @@ class CapacityProgram:
         if len(self.pairs):
             kind_of, class_of = self.pairs.T
             watts = model.container_watts()[kind_of, class_of]
-            # Where power is paid for being used, an empty container would earn money: it uses none.
+            # If used power were paid for, an empty container would earn money: it uses none.
             cost[x] = hours * np.maximum(outlook.price, 0.0)[:, None] * watts[None] / 1000.0
         cost[y] = -hours * worth[None]
         return cost
@@ -153,7 +154,7 @@ class CapacityProgram:
         return taken
 
     def spent(self, filled: LinearProgram, solved: Floats) -> float:
-        """Return the money of the horizon: the cost without the worth of what is served."""
+        """Return the money of the horizon: the cost without the worth of the served demand."""
         served = self._columns[4].ravel()
         return float(filled.cost @ solved - filled.cost[served] @ solved[served])
 
@@ -161,9 +162,9 @@ class CapacityProgram:
 def demand_slices(outlook: Outlook, level: Floats) -> tuple[Floats, Floats]:
     """Return (W, K, J + 1) containers in each slice of the demand, and (K, J + 1) the chance that each is needed.
 
-    Between two quantiles the distribution is a straight line, and a slice that holds the level of its class is cut
-    there: what lies below is needed with a chance above 1 - level, what lies above with a smaller one. Below the lowest
-    quantile all is taken as needed, above the highest one nothing is known.
+    Between two quantiles the distribution is a straight line. A slice that holds the level of its class is cut there.
+    The part below is needed with a chance above 1 - level, the part above with a smaller one. All below the lowest
+    quantile counts as needed; above the highest one nothing is known.
 
     Parameters
     ----------

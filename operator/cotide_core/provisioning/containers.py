@@ -1,13 +1,13 @@
 """Container sizes: how much to reserve for a task of a class, so that a group of them fits with a stated probability.
 
-Called by those who fit task classes. Zhang and Boutaba 2014, sec. III, define a container as a logical
-allocation for a task of a class and leave its size open. Tasks of a class differ; a machine holds a group of n of them;
-their sum has mean n m and standard deviation sqrt(n) s where sizes are independent. So a container of
+Called by the code that fits task classes. Zhang and Boutaba 2014, sec. III, define a container as a logical allocation
+for a task of a class and leave its size open. Tasks of a class differ, and a machine holds a group of n of them. Their
+sum has mean n m and standard deviation sqrt(n) s if sizes are independent. So a container of
 
     m + z(p) s / sqrt(n)
 
-holds the group with probability p, as far as the sum is normal: for n of 10 and more, and less well for single tasks of
-skewed classes. Eq. 13 has one size for all machines, so n is that of the smallest machine which hosts the class. A
+holds the group with probability p, as far as the sum is normal: for n of 10 and more. The fit is worse for single tasks
+of skewed classes. Eq. 13 has one size for all machines, so n is that of the smallest machine which hosts the class. A
 container is never larger than the largest task seen, nor smaller than the mean.
 """
 
@@ -52,7 +52,7 @@ def groups_per_machine(
 
     n tasks fill a machine of capacity C where n m + z(p) s sqrt(n) = C, by the scarcest resource. A container for the
     smallest group holds larger groups on larger machines with a higher probability. A machine that holds no single task
-    with the probability counts for a class only where every machine is so.
+    with the probability counts for a class only if every machine is so.
 
     Parameters
     ----------

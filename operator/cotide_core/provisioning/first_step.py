@@ -1,11 +1,11 @@
 """The first step of a plan on the machines as they are: two rules beyond the paper.
 
-Called by whoever carries a plan out, in the experiment and in the operator, after `plan_capacity`; the experiment
-applies `raised` to rules without a plan as well. A plan counts containers of classes; it can't see that a task waits
-beside free parts that are each too small, and at a low service level it provides for no more than is likely. So what
-waits and fits nothing that is up or on its way has a machine at once, whatever the plan says; and where nobody moves
-tasks, only idle machines go, since one that is told to go with tasks on it takes no more and idles for its last.
-Invariants: no more machines are wanted than are available; no fewer than the plan wants.
+Called by the code that carries a plan out, in the experiment and in the operator, after `plan_capacity`. The experiment
+applies `raised` to rules without a plan as well. A plan counts containers of classes. It can't see that a task waits
+because the free parts are each too small, and at a low service level it provides only for likely demand. So a waiting
+task that fits on no machine that is up or on its way gets a machine at once, whatever the plan wants. Without migration
+of tasks only idle machines go: a busy machine that must go takes no more tasks and idles until its last one ends.
+Invariants: the wanted machines never exceed the available ones, and never fall below the plan.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from cotide_core.provisioning.programs import Booleans, Floats, Integers
 
 ROUNDING: Final = 1e-9
 MANY: Final = 1e9
-"""Tasks that ask for nothing which a machine holds."""
+"""A task that needs no resource of a machine."""
 LARGEST_SHAPES: Final = 2000
-"""Different needs of waiting tasks that are looked at in one step, the largest ones (chosen: the next step looks at
-those that are left)."""
+"""Most different needs of waiting tasks in one step, the largest first (chosen: the next step looks at the rest)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,11 +33,11 @@ class Standing:
     Attributes
     ----------
     available : (M,) machines that could be on.
-    free, kind : (N, R) free parts of the machines that take tasks or will, those that boot included, and their types.
-    busy : (N,) whether a task is on each, or was lately.
+    free, kind : (N, R) free parts of the machines that take or will take tasks, booting ones included, and their types.
+    busy : (N,) whether each has a task, or had one recently.
     waiting : (n, R) needs of the tasks that wait.
-    takes : (n, M) whether a machine of a type takes the task, were it large enough; None for all.
-    moves : whether somebody moves tasks off machines that are to go.
+    takes : (n, M) whether a machine of a type takes the task, apart from its size; None for all.
+    moves : whether tasks are moved off machines that must go.
     """
 
     available: Floats
@@ -61,7 +60,7 @@ def raised(wanted: Floats, model: CapacityModel, standing: Standing, price: floa
 
     Parameters
     ----------
-    price : money for a kWh now; among types that take a task the one that is cheapest idle is started.
+    price : money for a kWh now; among types that take a task the one with the cheapest idle power is started.
     """
     kinds = len(model.machines)
     on, busy = (np.bincount(rows, minlength=kinds) for rows in (standing.kind, standing.kind[standing.busy]))
@@ -69,7 +68,7 @@ def raised(wanted: Floats, model: CapacityModel, standing: Standing, price: floa
     if len(standing.waiting):
         power = np.array([kind.power.idle for kind in model.machines])
         rent = np.array([kind.hourly_cost for kind in model.machines])
-        # Where energy costs nothing, the one that draws least.
+        # If energy costs nothing, the one with the lowest draw.
         cost = max(price, ROUNDING) * power / 1000.0 + rent
         left = np.maximum(standing.available - on, 0.0)
         # Parts of machines that stay on anyway are filled first.
@@ -80,9 +79,9 @@ def raised(wanted: Floats, model: CapacityModel, standing: Standing, price: floa
         )  # fmt: skip
         unused = order[packed.used & ~standing.busy[order]]
         more = np.bincount(standing.kind[unused], minlength=kinds) + packed.more
-        # Of a type that helps nobody who waits, what the plan does without may go.
+        # If a type helps no waiting task, the machines that the plan does not need may go.
         now = np.where(more > 0, np.maximum(now, busy + more), now)
-    # What is on and not available is the plan's matter: nothing is started of it here.
+    # Machines that are on and not available are the plan's matter: none of them is started here.
     return np.maximum(np.minimum(now, np.floor(standing.available)), wanted)
 
 
@@ -107,7 +106,7 @@ def pack_waiting(
 
     Parameters
     ----------
-    capacity : (M, R). cost : (M,), by which the type of a new machine is chosen, the cheapest that holds the task.
+    capacity : (M, R). cost : (M,), the cost that chooses the type of a new machine: the cheapest that holds the task.
     left : (M,) machines of each type that are off.
     waiting, takes : as in `Standing`; so are free and kind, None for no machine that is up.
     """

@@ -1,19 +1,19 @@
-"""The book of node orders: what a plan's counts become, with no node started twice for one need.
+"""The book of node orders: turns a plan's counts into orders, and starts no node twice for one need.
 
-Driven once a step by whoever carries a plan out, with what the cluster shows; its instructions go to a node actuator,
-which may be slow, answer twice or never. A need is an order with an id of its own, written down before it is sent, and
-the node that comes carries that id, so that asking again is harmless::
+Called once a step by the code that carries a plan out, with the state of the cluster. Its instructions go to a node
+actuator, which may be slow, answer twice or never. A need is an order with its own id, written down before it is sent.
+The node that comes carries that id, so a repeated request is harmless::
 
     need -> ASKED --node with the id appears--------------------> fulfilled (leaves the book)
               |  asked again each step until it is answered        ^
-              |--actuator says it failed--> leaves the book        | a late boot
-              `--no node by the deadline, or not wanted--> CANCELLING --the actuator says it is gone--> leaves the book
+              |--actuator reports failure--> leaves the book       | a late boot
+              `--no node by the deadline, or not wanted--> CANCELLING --the actuator reports it gone--> leaves the book
 
-A replacement is ordered only when the actuator has said that the first is gone: an order that is being cancelled still
-counts as a node to come. Machines go by draining: cordoned, never while an online service runs there, stopped when
-empty, taken back when they are needed again. Invariants: orders and nodes of a kind together never exceed what is
-wanted by an order of ours; no node with an online pod, and none that its owner keeps, is drained. The operator has its
-nodes drained by consolidation, and the book drains none.
+A replacement is ordered only when the actuator has confirmed that the first is gone: an order that is being cancelled
+still counts as a node to come. Machines go by draining: cordoned, never while an online service runs there, stopped
+when empty, taken back when they are needed again. Invariants: orders and nodes of a kind together never exceed what is
+wanted by an order of ours. A node with an online pod, or one that its owner keeps, is never drained. The operator uses
+consolidation to drain its nodes; there the book drains none.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from typing import Any, Final, NamedTuple
 from cotide_core.errors import InputError
 
 NO_KIND: Final = "no known type"
-"""Kind of a node whose own is known no more."""
+"""Kind of a node after its own kind was forgotten."""
 _NO_OTHERS: Final[Mapping[str, bool]] = {}
 
 
 class Stage(StrEnum):
-    """Where an order stands."""
+    """The stage of an order."""
 
     ASKED = "asked"
     CANCELLING = "cancelling"
 
 
 class Answer(StrEnum):
-    """What an actuator says of an order."""
+    """An actuator's answer about an order."""
 
     ACCEPTED = "accepted"
     FAILED = "failed"
     GONE = "gone"
     UNKNOWN = "unknown"
-    """No answer in time, or one that tells nothing: it is asked again."""
+    """No answer in time, or an unclear one: the order is sent again."""
 
 
 class Action(StrEnum):
-    """What is to be done."""
+    """What to do."""
 
     START = "start"
     CANCEL = "cancel"
@@ -58,9 +58,9 @@ class Action(StrEnum):
 
 
 class NodeInstruction(NamedTuple):
-    """One thing to do: ``subject`` is an order's id for START and CANCEL, a node's name for the others.
+    """One action: ``subject`` is an order's id for START and CANCEL, a node's name for the others.
 
-    ``uid``: of the node for STOP. A machine that comes again has the name that it had, and is stopped anew.
+    ``uid``: of the node for STOP. A machine that comes again keeps its name, and is stopped again.
     """
 
     action: Action
@@ -71,15 +71,15 @@ class NodeInstruction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node as the cluster shows it.
+    """A node in the cluster.
 
     Attributes
     ----------
-    order : id of the order that it came from; None for one that was there.
-    pods, online_pods : pods on it besides those of DaemonSets, and those of online services among them.
-    freed : consolidation has emptied and cordoned it, for whoever takes it.
-    uid : of the node object; empty where nobody asks.
-    kept : its owner or its role forbids to take it out of service.
+    order : id of the order that it came from; None for one that needed no order.
+    pods, online_pods : pods on it other than those of DaemonSets, and those of online services among them.
+    freed : consolidation has emptied and cordoned it, for any taker.
+    uid : of the node object; empty where it is not needed.
+    kept : whether its owner or its role forbids to take it out of service.
     """
 
     name: str
@@ -110,7 +110,7 @@ class NodeOrder:
 
 
 class Lowering(NamedTuple):
-    """Replicas that were asked for, against the version that was read: with another version it is too late."""
+    """Requested replicas and the version that was read: with another version the request is too late."""
 
     replicas: int
     version: str
@@ -125,10 +125,11 @@ class OrderBook:
     name : of the book, in every id, so that two clusters at one actuator don't meet.
     issued : orders so far; ids are never used again.
     draining : names of nodes that we cordoned to stop them.
-    opening : names of nodes that we cordoned and that are to take pods again: asked for until it is done, since a
+    opening : names of nodes that we cordoned and that are to take pods again: requested until it is done, since a
         process that ends before it would leave the cordon for ever.
-    lowering : by API path of whose machines replicas make, what is asked for and not told of yet.
-    stopping : draining ones whose machine was told to go: it may be off at any moment, so that they are not taken back.
+    lowering : by API path of the object with the replicas that make machines, the requests without an answer.
+    stopping : draining nodes with a machine that has the order to stop: it may be off at any moment, so they are not
+    taken back.
     """
 
     name: str = "capacity"
@@ -140,11 +141,11 @@ class OrderBook:
     lowering: tuple[tuple[str, Lowering], ...] = ()
 
     def going(self, nodes: Iterable[str]) -> OrderBook:
-        """Return the book with these nodes told to go; written down before they are."""
+        """Return the book with these nodes ordered to stop; it is written down before the order is sent."""
         return replace(self, stopping=tuple(dict.fromkeys((*self.stopping, *nodes))))
 
     def stays(self, node: str) -> OrderBook:
-        """Return the book after the actuator said that it can't stop a node: it may be taken back."""
+        """Return the book after the actuator has failed to stop a node: it may be taken back."""
         return replace(self, stopping=tuple(name for name in self.stopping if name != node))
 
     def opened(self, nodes: Set[str]) -> OrderBook:
@@ -177,14 +178,14 @@ class OrderBook:
         closed: Set[str] = frozenset(),
         others: Mapping[str, bool] = _NO_OTHERS,
     ) -> tuple[OrderBook, tuple[NodeInstruction, ...]]:
-        """Return the book and what to do, for what is wanted of each kind; kinds that are not named are left alone.
+        """Return the book and the actions for the wanted count of each kind; unnamed kinds are left as they are.
 
-        The book must be written down before anything is done. Without ``drains`` nodes are cordoned and stopped by
-        somebody else, who has better reasons: the book only orders, and cancels what has not come. ``arrived``: ids of
-        orders whose nodes are there and not among ``nodes``, since they can't be counted on. ``closed``: of those whose
-        nodes somebody holds cordoned. These are waited for as long as a boot may take, since one that boots may be
-        opened when it is done; but what has joined is neither late nor to be cancelled. ``others``: nodes of no known
-        kind, and whether each is cordoned: what was being emptied is opened, unless it was told to go.
+        The book must be written down before any action. Without ``drains`` another component cordons and stops nodes,
+        with better reasons: the book only orders, and cancels what has not come. ``arrived``: ids of orders with nodes
+        that exist but are not among ``nodes``, since they can't be counted on. ``closed``: ids among them of nodes that
+        others have cordoned. These are waited for as long as a boot may take, since a booting node may be opened when
+        it is done. A node that has joined is neither late nor to be cancelled. ``others``: nodes of no known kind, and
+        whether each is cordoned. A node that was being emptied is opened, unless it has the order to stop.
         """
         came = {node.order for node in nodes if node.order is not None} | arrived
         orders = [
@@ -194,12 +195,12 @@ class OrderBook:
         ]
         orders = _without_joined(orders, closed)
         by_name = {node.name: node for node in nodes}
-        # One that was told to go and is open again somebody has opened: it is no longer ours.
+        # A node with the order to stop that is open again was opened by others: it is no longer ours.
         stopping = {name for name in self.stopping if name in by_name and by_name[name].cordoned} if drains else set()
         taken = set(self.stopping) - stopping
         draining = [name for name in self.draining if name in by_name and name not in taken] if drains else []
         opening = [name for name in self.opening if name in by_name and by_name[name].cordoned] if drains else []
-        # What was freed goes, or is opened, as if we had emptied it.
+        # A freed node goes, or is opened, as if we had emptied it.
         ours = {*draining, *opening, *taken}
         draining += [node.name for node in nodes if drains and node.freed and node.cordoned and node.name not in ours]
         left = [name for name in dict.fromkeys((*self.opening, *self.draining)) if others.get(name)] if drains else []
@@ -252,7 +253,7 @@ class OrderBook:
         Raises
         ------
         InputError
-            When it is something else: an unreadable book must not be taken for an empty one.
+            When it is something else: an unreadable book must not count as an empty one.
         """
         try:
             orders = tuple(
@@ -271,12 +272,12 @@ class OrderBook:
 
 
 def _without_joined(orders: Iterable[NodeOrder], closed: Set[str]) -> list[NodeOrder]:
-    """Return the orders without those that are to be cancelled although their nodes have joined."""
+    """Return the orders without the cancelled ones that have joined nevertheless."""
     return [order for order in orders if order.stage is Stage.ASKED or order.id not in closed]
 
 
 def _cancelled(orders: list[NodeOrder], kind: str, surplus: int) -> tuple[list[NodeOrder], int]:
-    """Return the orders with up to ``surplus`` of a kind cancelled, the newest first, and what is left of it."""
+    """Return the orders with up to ``surplus`` of a kind cancelled, the newest first, and the remaining surplus."""
     kept = list(orders)
     for index in reversed(range(len(kept))):
         if surplus and kept[index].kind == kind and kept[index].stage is Stage.ASKED:
@@ -286,7 +287,7 @@ def _cancelled(orders: list[NodeOrder], kind: str, surplus: int) -> tuple[list[N
 
 
 def _held_back(orders: Iterable[NodeOrder], kind: str, room: int) -> set[str]:
-    """Return orders that are not sent yet: as long as one that is being cancelled may still come in their place."""
+    """Return unsent orders to hold back: a cancelled order may still bring a node in their place."""
     held = set()
     room -= sum(order.kind == kind and order.stage is Stage.CANCELLING for order in orders)
     for order in orders:
@@ -298,7 +299,7 @@ def _held_back(orders: Iterable[NodeOrder], kind: str, room: int) -> set[str]:
 
 
 def _leaving(there: Iterable[NodeView], surplus: int) -> list[NodeView]:
-    """Return nodes to drain: those that may, the emptiest first."""
+    """Return nodes to drain: the permitted ones, the emptiest first."""
     able = sorted((node for node in there if node.may_drain), key=lambda node: (node.pods, node.name))
     return able[: max(surplus, 0)]
 
@@ -306,7 +307,7 @@ def _leaving(there: Iterable[NodeView], surplus: int) -> list[NodeView]:
 def _sent(
     orders: Iterable[NodeOrder], draining: Iterable[str], by_name: Mapping[str, NodeView]
 ) -> list[NodeInstruction]:
-    """Return what is sent each step, until the cluster shows it done."""
+    """Return the instructions of each step, until the cluster shows them done."""
     todo = []
     for order in orders:
         if order.stage is Stage.CANCELLING:

@@ -1,8 +1,9 @@
-"""The over-provisioning factor, learned from what packing lost (Zhang and Boutaba 2014, eq. 13, where it is 1.2).
+"""The over-provisioning factor, learned from packing losses (Zhang and Boutaba 2014, eq. 13, where it is 1.2).
 
-Called by whoever runs capacity plans, after each step. Whole tasks do not fill machines: when a task finds no room on
-machines that are up although their free parts together would hold it, that free part is lost to packing. The factor of
-a class is what was up over what was filled at such moments, smoothed. Invariant: a factor stays in [1, ``ceiling``].
+Called by the code that runs capacity plans, after each step. Whole tasks do not fill machines. Sometimes a task finds
+no room on machines that are up although their free parts together would hold it: that free part is lost to packing. The
+factor of a class is the amount up over the amount filled at such moments, smoothed. Invariant: a factor stays in [1,
+``ceiling``].
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class LearnedFactor:
 
         Parameters
         ----------
-        waited : (K,) classes of which a task waited although machines of its types were up.
+        waited : (K,) classes with a waiting task although machines of their types were up.
         filled : (K,) share of the scarcest resource that was in use on those machines meanwhile, in (0, 1].
         """
         seen = 1.0 / np.clip(np.where(np.isfinite(filled), filled, 1.0), 1.0 / self.ceiling, 1.0)

@@ -1,4 +1,4 @@
-"""What a placement of servers over data centres is planned for: data centres, access networks, delays and costs.
+"""The input of a placement of servers over data centres: data centres, access networks, delays and costs.
 
 Made by the experiments and by `cotide place`; read by `placement_program`. Zhang and Boutaba 2014, sec. II: a bipartite
 graph of data centres L and access networks V, servers x of identical size. Beyond it: S services that share the data
@@ -20,8 +20,9 @@ MAX_STEPS: Final = 1000
 LARGEST: Final = 1e9
 """More servers, requests per second or money than this is a slip of the pen (chosen)."""
 MAX_COLUMNS: Final = 120_000
-"""Of a program; chosen: four services of 10 data centres, 100 networks and 24 steps, or sixty of 5, 10 and 24, which
-compete for room, take five seconds an attempt at whole servers."""
+"""Of a program. Chosen: at this size an attempt at whole servers takes five seconds. Such sizes are four services of 10
+data centres, 100 networks and 24 steps, or sixty of 5, 10 and 24, which compete for room.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,10 @@ class DataCentre:
     Attributes
     ----------
     name : of it.
-    servers : capacity in servers, the C of eq. 5: of all resources the one that is scarce counts, since servers are of
+    servers : capacity in servers, the C of eq. 5: the scarce one of all resources counts, since servers are of
         one size.
     on_cost, off_cost : money for adding and for removing a server; eq. 3.
-    overflow : share of ``servers`` beyond them that can be had at the penalty of eq. 5; there is nothing above.
+    overflow : share of ``servers`` beyond them that is available at the penalty of eq. 5; more is impossible.
     """
 
     name: str
@@ -46,7 +47,7 @@ class DataCentre:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLevel:
-    """How fast a service must answer, what it costs when it does not, and what a server of it takes.
+    """A service's speed, the price of missing it, and the size of its servers.
 
     Attributes
     ----------
@@ -54,9 +55,9 @@ class ServiceLevel:
     service_rate : requests per second that a server handles, mu.
     variability : (c_a^2 + c_s^2) / 2 of Kingman's approximation; 1 for Poisson arrivals and exponential service.
     penalty : money per request that finds no server fast enough: the linear part of h in eq. 4.
-    quadratic_penalty : money per hour and (request per second)^2: what makes h steeper where much is missing.
+    quadratic_penalty : money per hour and (request per second)^2: makes h steeper where much is missing.
     size : what a server of this service takes of a data centre's ``servers``, and of their price.
-    name : of the service, for messages; empty where there is one.
+    name : of the service, for messages; empty for a single service.
     """
 
     delay_seconds: float
@@ -68,7 +69,7 @@ class ServiceLevel:
     name: str = ""
 
     def check(self) -> None:
-        """Raise InputError, one sentence, when it makes no sense."""
+        """Raise InputError, one sentence, when it is invalid."""
         field = f"services[{self.name}]" if self.name else "services"
         if not (self.delay_seconds > 0 and self.service_rate > 0 and self.variability >= 0):
             raise InputError("needs a delay and a service rate above 0", field=field)
@@ -80,8 +81,8 @@ class ServiceLevel:
     def servers_per_rate(self, delays: Floats) -> Floats:
         """Return servers that a request per second needs, the a^lv of eq. 4; inf where ``delays``, seconds, forbid it.
 
-        Kingman's q = rho / (1 - rho) c / mu is solved for rho at what propagation leaves of the delay:
-        rho = q / (q + c / mu), a = 1 / (rho mu).
+        Kingman's q = rho / (1 - rho) c / mu is solved for rho at the delay that propagation leaves: rho = q / (q + c /
+        mu), a = 1 / (rho mu).
         """
         left = self.delay_seconds - delays
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -114,7 +115,7 @@ class PlacementModel:
     overflow_penalty: float = 10.0
 
     def check(self) -> None:
-        """Raise InputError, one sentence, when the model makes no sense."""
+        """Raise InputError, one sentence, when the model is invalid."""
         if not self.centres:
             raise InputError("there is no data centre to place servers in", field="centres")
         if not self.networks:
@@ -164,13 +165,13 @@ class PlacementModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementOutlook:
-    """What is foreseen.
+    """The forecasts.
 
     Attributes
     ----------
-    demand : (W, S, V) requests per second: the quantile that is the level of safety.
+    demand : (W, S, V) requests per second: the quantile at the level of safety.
     price : (W, L) money for the hour of a server of size 1; carbon included where it is priced. May be negative.
-    available : (L,) share of a data centre that is there, 0 when it is lost; None for all.
+    available : (L,) available share of a data centre, 0 when it is lost; None for all.
     """
 
     demand: Floats
@@ -178,7 +179,7 @@ class PlacementOutlook:
     available: Floats | None = None
 
     def check(self, model: PlacementModel) -> None:
-        """Raise InputError, one sentence, when the outlook can't be planned for."""
+        """Raise InputError, one sentence, when the outlook is invalid."""
         if self.demand.shape != (model.horizon, len(model.services), len(model.networks)):
             raise InputError(f"has shape {self.demand.shape} for {model.horizon} steps", field="demand")
         if self.price.shape != (model.horizon, len(model.centres)):

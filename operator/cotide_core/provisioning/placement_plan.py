@@ -1,8 +1,8 @@
-"""A plan of placement: servers by service, data centre and step, how requests are split, what one more would save.
+"""A plan of placement: servers by service, data centre and step, the split of requests, and the worth of one more.
 
-Made by `plan_placement` from a program and a solver; its first step only is carried out (Zhang and Boutaba 2014,
-Algorithm 1). Invariants: servers are whole; in the first step they fit beside what runs, and where all that the split
-needs does, they are never below it; requests are split in shares that sum to 1 for every network that is served at all.
+Made by `plan_placement` from a program and a solver; only its first step is carried out (Zhang and Boutaba 2014,
+Algorithm 1). Invariants: servers are whole. In the first step they fit next to the running ones; if all servers that
+the split needs fit, none of them is missing. Requests are split in shares that sum to 1 for every served network.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from cotide_core.provisioning.placement_rounding import fitted, moving, rounded_
 from cotide_core.provisioning.programs import Booleans, Floats, QuadraticProgram, QuadraticSolver, Solution, Status
 
 ATTEMPTS: Final = 6
-"""At whole servers that fit, each of which narrows the program; chosen: what is left then is cut off."""
+"""Attempts at whole servers that fit; each attempt narrows the program. Chosen: the rest is cut off then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServicePlan:
-    """What the controller wants of one service.
+    """The servers that the controller wants for one service.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class ServicePlan:
     exact : (W, L) before rounding up.
     split : (L, V) share of a network's requests that goes to each data centre at the first step.
     unserved : (W, V) requests per second that find no server.
-    cost : of the horizon, in money, but for what servers beyond a capacity cost.
+    cost : of the horizon, in money, without the cost of servers beyond a capacity.
     """
 
     servers: Floats
@@ -44,13 +44,13 @@ class ServicePlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementPlan:
-    """What the controller wants.
+    """The servers that the controller wants.
 
     Attributes
     ----------
     services : S plans.
     worth_of_server : (L,) money that one more server of capacity here would save over the horizon.
-    scarce : (L,) where services rise in the first step into room that is not free before others fall.
+    scarce : (L,) where services rise in the first step into room that becomes free only when others fall.
     cost : of the horizon, in money.
     steps : iterations of the solver.
     """
@@ -74,12 +74,12 @@ def plan_placement(
     Parameters
     ----------
     servers : (S, L) that run now.
-    waits : (S,) services of which nothing goes in this step; of one that is to have more elsewhere nothing does anyway.
+    waits : (S,) services that lose no server in this step; a service that is to grow elsewhere loses none anyway.
 
     Raises
     ------
     InputError
-        When the input can't be planned for, or the solver found no optimum: the caller keeps its last plan.
+        When the input is invalid, or the solver found no optimum: the caller keeps its last plan.
     """
     filled = program.fill(servers, outlook)
     waiting = np.zeros(len(servers), np.bool_) if waits is None else waits
@@ -89,7 +89,7 @@ def plan_placement(
     rates = np.zeros((len(model.services), len(model.centres), len(model.networks)))
     rates[tuple(program.triples.T)] = x[0] * program.rate
     total = rates.sum(axis=1, keepdims=True)
-    # What serves less than a thousandth of a request per second is a solver's noise.
+    # Less than a thousandth of a request per second is a solver's noise.
     split = np.divide(rates, total, out=np.zeros_like(rates), where=total > 1e-3)
     whole = rounded_up(n)
     whole[0] = first
@@ -109,8 +109,8 @@ def _in_whole(
 ) -> tuple[Solution, Floats, Booleans, int]:
     """Return the solution, (S, L) whole servers of its first step that fit, where not all can stay, and iterations.
 
-    Where they do not fit, the program is solved again: what falls is held to it, others rise only into what is free
-    then; and what had to be rounded down is held there, so that others take over what it no longer serves.
+    Where they do not fit, the program is solved again. Falling services are held to their counts, and others rise only
+    into the room that is free then. What had to be rounded down is held there, so that others take over its load.
     """
     room, sizes = program.room(filled), program.sizes
     most, added = np.full(now.shape, np.inf), np.full(len(room), np.inf)
@@ -161,13 +161,13 @@ def _worth(program: PlacementProgram, solved: Solution) -> Floats:
 
 
 def hold(before: Floats, wanted: Floats, needed: Floats, band: Floats | float) -> Floats:
-    """Return (L,) servers with hysteresis: small changes are left alone, unless more is needed than is there.
+    """Return (L,) servers with hysteresis: small changes are skipped, unless more is needed than is there.
 
     Parameters
     ----------
     before, wanted : (L,) servers now and in the plan.
-    needed : (L,) servers without which requests would wait.
-    band : share of ``before`` within which a change is not worth making, >= 0, of all or (L,); beyond the paper.
+    needed : (L,) servers that requests need in order not to wait.
+    band : share of ``before``; smaller changes are not made; >= 0, of all or (L,); beyond the paper.
     """
     small = np.abs(wanted - before) <= band * before
     return np.where(small & (before >= needed), before, wanted)

@@ -1,8 +1,9 @@
 """The quadratic program of dynamic service placement over a horizon (Zhang and Boutaba 2014, eqs. 1-5).
 
 Built once for a `PlacementModel`, filled at every step; answered by a `QuadraticSolver`; read by `placement_plan`.
-Beyond the paper it is of several services, which share the capacity of the data centres: scarce servers go to whom a
-lost request costs most. Columns, for W steps, S services, L data centres, V networks, E triples within the delay:
+Beyond the paper it has several services, which share the capacity of the data centres. Scarce servers go to the service
+with the most expensive lost requests. Columns, for W steps, S services, L data centres, V networks, E triples within
+the delay:
 
     x (W, E)        servers of a service in a data centre for a network
     n (W, S, L)     servers of a service in a data centre, the sum of its x
@@ -10,12 +11,12 @@ lost request costs most. Columns, for W steps, S services, L data centres, V net
     s (W, S, V)     requests per second that find no server, eq. 4
     o (W, L)        servers beyond the capacity, eq. 5
 
-What falls in a step frees its room in the next one: services that change places are planned to begin in time. In the
-first step that is `placement_plan`'s, who knows which of them can go at once.
+A falling service frees its room in the next step: services that change places are planned to begin in time. In the
+first step this is the task of `placement_plan`, which knows the services that can go at once.
 
-Penalties are linear and quadratic in s and o, which keeps the program's quadratic part diagonal. Modelled directly:
-the matrix is made once, a step fills two vectors. Two blocks of rows limit the first step only and bind nothing until
-`narrow` says so: what a service may have in a data centre, and what may be added in one.
+Penalties are linear and quadratic in s and o, which keeps the program's quadratic part diagonal. Modelled directly: the
+matrix is made once, a step fills two vectors. Two blocks of rows limit the first step only, and bind nothing until
+`narrow` sets them. They limit what a service may have in a data centre, and what may be added in one.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class PlacementProgram:
         ]
         self.columns = int(ends[-1])
         self.owner = np.full(self.columns, services)
-        """(columns,) index of the service; the last of all for what they share."""
+        """(columns,) index of the service; the last of all for the shared columns."""
         self.owner[self.blocks[0]] = self.triples[:, 0]
         for block in self.blocks[1:5]:
             self.owner[block] = np.arange(services)[:, None]
@@ -104,7 +105,7 @@ class PlacementProgram:
         Raises
         ------
         InputError
-            When the state or the outlook can't be planned for.
+            When the state or the outlook is invalid.
         """
         outlook.check(self.model)
         model = self.model
@@ -126,13 +127,13 @@ class PlacementProgram:
         bound[self.demand] = -outlook.demand
         capacity = bound[self.capacity] = self._capacity(outlook)
         above = bound[self.overflow] = capacity * np.array([centre.overflow for centre in model.centres])
-        most = capacity + above + 1.0  # one more than there can be: they must not share the capacity's duals
+        most = capacity + above + 1.0  # one more than possible: they must not share the capacity's duals
         bound[self.most] = most / self.sizes[:, None]
         bound[self.added] = most
         return QuadraticProgram(self.matrix, self._quadratic, cost, bound, self.equalities, self._shift)
 
     def narrow(self, program: QuadraticProgram, most: Floats, added: Floats) -> QuadraticProgram:
-        """Return a filled program with narrower limits of its first step; inf keeps what there is.
+        """Return a filled program with narrower limits of its first step; inf keeps the limit.
 
         ``most``: (S, L) servers of a service in a data centre. ``added``: (L,) servers of size 1 that may be added.
         """
@@ -142,7 +143,7 @@ class PlacementProgram:
         return replace(program, bound=bound, shift=None)
 
     def room(self, program: QuadraticProgram) -> Floats:
-        """Return (L,) servers of size 1 that there may be in the first step, overflow and all."""
+        """Return (L,) servers of size 1 that fit in the first step, overflow included."""
         room: Floats = program.bound[self.capacity[0]] + program.bound[self.overflow[0]]
         return room
 

@@ -1,8 +1,9 @@
-"""Whole servers of several services in the room of shared data centres; beyond Zhang and Boutaba 2014, who round up.
+"""Whole servers of several services in shared data centres; beyond Zhang and Boutaba 2014, where servers are rounded
+up.
 
-Called by `placement_plan` with the first step of a solved program. What is rounded up may not fit where several share a
-data centre, and what a service gives up that moves elsewhere is gone only once it has arrived there. Invariant: what is
-returned fits beside what stays so long, unless less than what runs fits.
+Called by `placement_plan` with the first step of a solved program. Rounded-up servers may not fit where several
+services share a data centre. A service that moves gives up its old servers only once the new ones have arrived.
+Invariant: the result fits next to the servers that stay until then, unless it is below the running servers.
 """
 
 from __future__ import annotations
@@ -16,26 +17,28 @@ ROUNDING = 1e-4
 
 
 def rounded_up(exact: Floats) -> Floats:
-    """Return whole servers, of whatever shape."""
+    """Return whole servers, of any shape."""
     whole: Floats = np.ceil(exact - ROUNDING).clip(min=0.0)
     return whole
 
 
 def moving(counts: Floats, now: Floats, waits: Booleans) -> Booleans:
-    """Return (S,): services of which nothing goes yet, since more of them is to come; ``waits``: for other reasons."""
+    """Return (S,): services that lose no server yet, since they are to get more; ``waits``: services that wait for
+    other reasons.
+    """
     found: Booleans = waits | (counts > now).any(axis=1)
     return found
 
 
 def too_full(counts: Floats, now: Floats, stays: Booleans, sizes: Floats, room: Floats) -> Booleans:
-    """Return (L,): data centres in which not all of it fits at once; where nothing rises, what is wanted must fit.
+    """Return (L,): data centres where not all fits at once; where nothing rises, the wanted servers must fit.
 
     Parameters
     ----------
     counts, now : (S, L) servers that are wanted, and that run.
-    stays : (S,) services of which nothing goes yet.
+    stays : (S,) services that lose no server yet.
     sizes : (S,) of a server.
-    room : (L,) servers of size 1 that there may be.
+    room : (L,) servers of size 1 that fit.
     """
     rises = (counts > now).any(axis=0)
     there = np.where(stays[:, None] & rises, np.maximum(counts, now), counts)
@@ -44,10 +47,11 @@ def too_full(counts: Floats, now: Floats, stays: Booleans, sizes: Floats, room: 
 
 
 def fitted(exact: Floats, now: Floats, stays: Booleans, sizes: Floats, room: Floats, worth: Floats) -> Floats:
-    """Return (S, L) whole servers: rounded up where all fits, elsewhere only as far as it does.
+    """Return (S, L) whole servers: rounded up where all fits, elsewhere only as far as they fit.
 
-    There whole servers go first to whom a server is worth most for what it takes, then to whom the missing part of one
-    is. ``exact`` : (S, L) servers of the program. ``worth`` : (S, L) money that a server saves. Others as `too_full`.
+    There, whole servers go first to the service with the highest worth of a server for its size. Then they go to the
+    service with the most valuable missing part of one. ``exact`` : (S, L) servers of the program. ``worth`` : (S, L)
+    money that a server saves. Others as `too_full`.
     """
     counts = rounded_up(exact)
     whole = np.minimum(np.floor(exact + ROUNDING), counts)

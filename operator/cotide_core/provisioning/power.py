@@ -1,6 +1,6 @@
 """Power of a machine: idle watts plus a slope times utilisation (Zhang and Boutaba 2014, eq. 9), or a measured curve.
 
-Called by `capacity_program` (the line, which a linear program needs) and by those who account energy (the curve).
+Called by `capacity_program` (the line, which a linear program needs) and by the accounts of energy (the curve).
 Invariant: at utilisation 0 and 1 the line through a curve's ends and the curve agree.
 """
 

@@ -1,8 +1,8 @@
-"""Linear and quadratic programs as plain arrays, and the protocol of who solves them.
+"""Linear and quadratic programs as plain arrays, and the protocol of their solvers.
 
 Built by `capacity_program` and `placement_program`; solved outside the core, which imports no solver
-(`cotide_solvers.highs`, `cotide_solvers.clarabel`). Invariant: the matrix of one controller never changes from step to
-step, only its vectors do, so that a solver may keep its factors and its last basis.
+(`cotide_solvers.highs`, `cotide_solvers.clarabel`). Invariant: the matrix of one controller stays the same from step to
+step and only its vectors change, so a solver may keep its factors and its last basis.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class SparseMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shift:
-    """What stood for the next step in the program before: where a solver that starts warm finds its start.
+    """The columns and rows of the former program at the next step: a solver that starts warm finds its start there.
 
     Attributes
     ----------
-    columns, rows : of the program before, by column and row of this one.
+    columns, rows : of the former program, by column and row of this one.
     """
 
     columns: NDArray[np.int64]
@@ -62,7 +62,7 @@ class Shift:
 
     @classmethod
     def of(cls, columns: Sequence[NDArray[np.int64]], rows: Sequence[NDArray[np.int64]]) -> Shift:
-        """Return the shift of blocks whose first axis is the step; the last step stands for itself."""
+        """Return the shift of blocks with the step as their first axis; the last step represents itself."""
         taken = []
         for blocks in (columns, rows):
             indices = np.arange(sum(block.size for block in blocks))
@@ -88,7 +88,7 @@ class Triplets:
         self._values.append(wide[2].ravel())
 
     def matrix(self, rows: int, columns: int) -> SparseMatrix:
-        """Return what was collected."""
+        """Return the collected entries as a matrix."""
         at_row, at_column = np.concatenate(self._rows), np.concatenate(self._columns)
         value = np.concatenate(self._values)
         position, inverse = np.unique(at_column * rows + at_row, return_inverse=True)
@@ -107,7 +107,7 @@ class LinearProgram:
     Attributes
     ----------
     whole : marks the columns that must be whole numbers; None for none.
-    shift : how the program of a step follows from that of the step before; None where it does not.
+    shift : how the program of a step follows from that of the former step; None where it does not.
     """
 
     matrix: SparseMatrix
@@ -135,7 +135,7 @@ class QuadraticProgram:
     shift: Shift | None = None
 
     def linear(self) -> LinearProgram:
-        """Return it as a linear program; only where nothing is quadratic."""
+        """Return it as a linear program; only if nothing is quadratic."""
         columns = self.matrix.columns
         bottom = np.full(self.matrix.rows, -np.inf)
         bottom[: self.equalities] = self.bound[: self.equalities]
@@ -155,7 +155,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """What a solver answers.
+    """A solver's answer.
 
     Attributes
     ----------
@@ -175,16 +175,16 @@ class Solution:
 
 
 class LinearSolver(Protocol):
-    """Solves linear programs, with whole numbers or without; may start from the answer before."""
+    """Solves linear programs, with whole numbers or without; may start from the former answer."""
 
     def solve(self, program: LinearProgram) -> Solution:
-        """Return the optimum, or why there is none."""
+        """Return the optimum, or the reason why there is none."""
         ...
 
 
 class QuadraticSolver(Protocol):
-    """Solves convex quadratic programs; may reuse the factors of the program before."""
+    """Solves convex quadratic programs; may reuse the factors of the former program."""
 
     def solve(self, program: QuadraticProgram) -> Solution:
-        """Return the optimum, or why there is none."""
+        """Return the optimum, or the reason why there is none."""
         ...

@@ -1,8 +1,8 @@
-"""The simple rules that capacity plans are compared with: each decides machines by type from what it sees.
+"""Simple baselines of capacity plans: each rule chooses machines by type from the visible state.
 
 Called by the capacity experiment, in the same run as `capacity_plan`. All work on machines in one fixed order, the most
-energy-efficient first, and know no classes: that is what Zhang and Boutaba 2014, sec. III, call
-heterogeneity-oblivious. Invariant: no rule asks for more machines than there are.
+energy-efficient first, and know no classes. Zhang and Boutaba 2014, sec. III, call this heterogeneity-oblivious.
+Invariant: no rule asks for more machines than exist.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEP = 0.1
 
 
 class Fleet(NamedTuple):
-    """What a rule sees: (M, R) capacity, (M,) machines there are and machines on, (M,) types by efficiency."""
+    """The input of a rule: (M, R) capacity, (M,) existing machines and machines on, (M,) types by efficiency."""
 
     capacity: Floats
     there: Floats
@@ -34,7 +34,7 @@ class Fleet(NamedTuple):
 
 
 def oblivious(fleet: Fleet, demand: Floats) -> Floats:
-    """Return (M,) machines whose capacities together hold ``demand`` (R,), the most efficient types first.
+    """Return (M,) machines that together hold ``demand`` (R,), the most efficient types first.
 
     The paper's baseline greedily switches machines by energy efficiency; a machine counts by its capacity, whether or
     not any task fits its free part.
@@ -52,12 +52,12 @@ def oblivious(fleet: Fleet, demand: Floats) -> Floats:
 
 
 def reactive(fleet: Fleet, used: Floats, waiting: Floats, power: Floats, reserve: float = 1.0) -> Floats:
-    """Return (M,) machines by thresholds on utilisation, and no fewer than the waiting tasks need besides.
+    """Return (M,) machines by thresholds on utilisation, and no fewer than the waiting tasks need in addition.
 
     Parameters
     ----------
     used : (R,) resources in use. waiting : (n, R) needs of the tasks that wait.
-    power : (M,) idle watts; a waiting task starts the type that holds it at the least.
+    power : (M,) idle watts; a waiting task starts the type that holds it at the least watts.
     reserve : lowers both thresholds by this factor.
     """
     up = fleet.on @ fleet.capacity
@@ -79,14 +79,16 @@ def for_waiting(fleet: Fleet, power: Floats, tasks: Floats) -> Floats:
 
     Parameters
     ----------
-    power : (M,) idle watts; the type that holds a task at the least is started.
+    power : (M,) idle watts; the type that holds a task at the least watts is started.
     tasks : (n, R) needs of the tasks that wait.
     """
     return pack_waiting(fleet.capacity, power, np.maximum(fleet.there - fleet.on, 0.0), tasks).more
 
 
 def _shifted(fleet: Fleet, change: float) -> Floats:
-    """Return what is on and ``change`` more, the most efficient first; or fewer, the least efficient first."""
+    """Return the machines that are on and ``change`` more, the most efficient first; or fewer, the least efficient
+    first.
+    """
     wanted = fleet.on.copy()
     for kind in fleet.order if change > 0 else fleet.order[::-1]:
         step = min(change, fleet.there[kind] - wanted[kind]) if change > 0 else max(change, -wanted[kind])

@@ -1,9 +1,9 @@
 """Weighted round-robin between machine types: which type takes the next task of a class.
 
-Called by whoever places tasks under a capacity plan (Zhang and Boutaba 2014, sec. III: tasks of a class go to types in
-proportion to the class's containers there). Smooth: each turn a type earns its weight, the richest is chosen and pays
-one turn, so that 2:1 gives a b a, a b a and not a a b. Invariant: after any n turns a type was chosen n times its
-share, give or take the number of types. A class that a plan provides nothing for goes to the machines that are wanted,
+Called by the code that places tasks under a capacity plan (Zhang and Boutaba 2014, sec. III: tasks of a class go to
+types in proportion to the class's containers there). Smooth: each turn a type earns its weight, and the richest is
+chosen and pays one turn. So 2:1 gives a b a, a b a and not a a b. Invariant: after any n turns a type was chosen n
+times its share, plus or minus the number of types. A class without any container in a plan goes to the wanted machines,
 by how many of its containers each type holds.
 """
 
@@ -17,7 +17,7 @@ from cotide_core.provisioning.programs import Floats
 
 @compiled
 def next_type(weights: Floats, credit: Floats) -> int:
-    """Return the type whose turn it is, and settle ``credit`` in place; -1 where no type has a weight.
+    """Return the type that has its turn, and settle ``credit`` in place; -1 where no type has a weight.
 
     ``weights``: (M,) shares that sum to 1, or zeros. ``credit``: (M,) kept from turn to turn, zeros at first.
     """
@@ -38,7 +38,7 @@ def turns(weights: Floats, count: int) -> list[int]:
 
 
 def type_shares(containers: Floats, machines: Floats, holds: Floats) -> Floats:
-    """Return (S, M): the share of each machine type in the tasks of a class; rows sum to 1, or are zeros.
+    """Return (S, M): the share of each machine type in the tasks of a class. Rows sum to 1, or are zeros.
 
     Zeros where a plan has neither a container of the class nor a machine that holds one.
 

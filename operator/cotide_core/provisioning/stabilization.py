@@ -1,9 +1,9 @@
-"""Machines go only when they were not wanted for a while: waves that come again soon find them still on.
+"""Machines go only after they were unwanted for a while: a new wave soon after finds them still on.
 
-Called by whoever carries plans out, in the experiment and in the operator, after `first_step`; beyond the paper. As the
-stabilization window of a HorizontalPodAutoscaler's scale-down, for each type of machine. Invariants: no fewer machines
-than the plan wants, and none is started for what was wanted before. Who begins anew and can't know what was wanted
-begins with what there is (`beginning`).
+Called by the code that carries plans out, in the experiment and in the operator, after `first_step`; beyond the paper.
+It works like the stabilization window of a HorizontalPodAutoscaler's scale-down, for each type of machine. Invariants:
+no fewer machines than the plan wants, and no machine is started for an earlier plan. A new process that has no record
+of earlier plans begins with the present machines (`beginning`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cotide_core.provisioning.programs import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stabilization:
-    """What was wanted lately.
+    """The recently wanted machines.
 
     Attributes
     ----------
-    seconds : of the window, >= 0; 0 lets machines go at once.
+    seconds : length of the window, >= 0; 0 lets machines go at once.
     lately : time of each plan of the window and the (M,) machines that it wanted, the oldest first.
     """
 
@@ -30,7 +30,7 @@ class Stabilization:
 
     @classmethod
     def beginning(cls, seconds: float, now: float, there: Floats) -> Stabilization:
-        """Return a window in which the (M,) machines that are there ``now`` were wanted, as far as anybody knows."""
+        """Return a window that counts the present (M,) machines as wanted ``now``, for lack of a record."""
         return cls(seconds, ((now, there),))
 
     def after(self, now: float, wanted: Floats, on: Floats) -> tuple[Stabilization, Floats]:

@@ -1,1 +1,1 @@
-"""Forecast slack and who makes room: slack scheduling, overload monitor, preemption, evictions."""
+"""Forecast slack and making room: slack scheduling, overload monitor, preemption, evictions."""

@@ -1,10 +1,11 @@
-"""Evictions under way: asked for, refused, or unanswered for too long.
+"""Evictions under way: requested, refused, or unanswered for too long.
 
-Owned by `slack_scheduler`. A victim holds its amounts until it is gone, and is never asked twice. Where one stands::
+Owned by `slack_scheduler`. A victim holds its amounts until it is gone, and is never asked twice. States of an
+eviction::
 
     asked --PodDeleted, or it ended--> gone
       |--EvictRefused--> refused: not asked again for a while, each time for twice as long
-      |                  (or, where the reason was not its own: as if it had never been asked)
+      |                  (a refusal for another reason: as if it had never been asked)
       |--time--> stays: may be asked again
 """
 
@@ -19,28 +20,30 @@ from cotide_core.state.cluster_state import PodRecord
 
 FOREVER: Final = float("inf")
 LONGEST_WAIT: Final = 32
-"""Most that the wait after a refusal grows, in first waits (chosen: 16 minutes of 30 s; budgets do get loosened)."""
+"""Largest growth of the wait after a refusal, in first waits (chosen: 16 minutes with 30 s; budgets do get
+loosened).
+"""
 
 
 class Evictions:
-    """What was asked of whom, by pod key."""
+    """The evictions asked for, by pod key."""
 
     def __init__(self, config: HierarchicalConfig) -> None:
         self._config = config
         self._asked: dict[str, tuple[str, float]] = {}
         self._refused: dict[str, tuple[str, float, float]] = {}
-        """uid, until when, and how long that wait was."""
+        """uid, end of the wait, and its length."""
 
     def ask(self, record: PodRecord, now: float) -> None:
         """Note that a pod is being evicted."""
         self._asked[record.pod.key] = (record.pod.uid, now)
 
     def copy(self) -> dict[str, tuple[str, float]]:
-        """Return who was asked."""
+        """Return the evictions asked for."""
         return dict(self._asked)
 
     def take_back(self, asked: dict[str, tuple[str, float]]) -> None:
-        """Return to what a `copy` holds."""
+        """Restore the evictions of a `copy`."""
         self._asked = dict(asked)
 
     def gone(self, key: str) -> None:
@@ -49,7 +52,7 @@ class Evictions:
         self._refused.pop(key, None)
 
     def refuse(self, event: EvictRefused, now: float) -> bool:
-        """Note a refusal; False when it is not about an eviction of ours."""
+        """Note a refusal; False if it is not about an eviction of ours."""
         asked = self._asked.get(event.key)
         if asked is None or asked[0] != event.uid:
             return False
@@ -77,20 +80,20 @@ class Evictions:
         return self._asked.keys()
 
     def expire(self, now: float) -> list[str]:
-        """Give up on those that stay; returns their keys."""
+        """Give up on the pods that stay; returns their keys."""
         if not self._asked and not self._refused:  # as in most cycles
             return []
         timeout = self._config.eviction_timeout_seconds
         late = [key for key, (_, since) in self._asked.items() if since + timeout <= now]
         for key in late:
             del self._asked[key]
-        # Kept beyond its end: a refusal soon after is one of the same series.
+        # Kept beyond its end: a refusal soon after belongs to the same series.
         memory = LONGEST_WAIT * self._config.eviction_retry_seconds
         self._refused = {key: item for key, item in self._refused.items() if item[1] + memory > now}
         return late
 
     def next_change(self, now: float) -> float:
-        """Return when the next one is given up or may be asked again; infinite for never."""
+        """Return when the next eviction is given up or may be asked again; infinite for never."""
         if not self._asked and not self._refused:
             return FOREVER
         asked = min((since for _, since in self._asked.values()), default=FOREVER)

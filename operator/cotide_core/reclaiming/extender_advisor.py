@@ -1,20 +1,20 @@
-"""What kube-scheduler is answered: which of the nodes that it found feasible Cotide lets a pod have, and which is best.
+"""Answers kube-scheduler: which of its feasible nodes Cotide allows for a pod, and which is best.
 
-Called by the operator's extender with a state of its own, fed with the same events as an engine's::
+Called by the operator's extender with a state of its own, which receives the same events as an engine's state::
 
     events -> ClusterState.apply -> Snapshot -> capacity of the policy -> guard (one call) -> answer
                      ^                                                                          |
-                     `------------ PodAssumed until the watch tells, or BindRefused <-----------'
+                     `---------- PodAssumed until the watch confirms, or BindRefused <----------'
 
-kube-scheduler has looked at everything that a pod demands of a node itself (taints, affinity, volumes, spread), so that
-this is not looked at again; requests, ports, exclusive services, refusals of kubelets, cordons, limits of namespaces,
-slack and latency risks are. Batch and gratis pods get *one* node, the engine's choice: then it is known at once where
-the pod goes, and a burst can't overfill it. Online pods get every node that has room, and kube-scheduler chooses: a
+kube-scheduler has checked everything that a pod demands of a node itself (taints, affinity, volumes, spread), so the
+advisor skips it. It checks requests, ports, exclusive services, refusals of kubelets, cordons, limits of namespaces,
+slack and latency risks. Batch and gratis pods get *one* node, the engine's choice. So the place of the pod is known at
+once, and a burst can't overfill the node. Online pods get every node that has room, and kube-scheduler chooses. A
 latency risk lowers the score of a node, and never keeps an online pod waiting.
 
-Plans over time and claims on freed space are the engine's own; here only the present is looked at. Invariants: an
-answer names only nodes that were asked about; nobody but `expire`, `take` and a new answer ends an assumption; same
-events, same questions, same answers.
+Plans over time and claims on freed space belong to the engine; the advisor looks only at the present. Invariants: an
+answer names only nodes of the question. Only `expire`, `take` and a new answer end an assumption. Same events and same
+questions give the same answers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Refusal(NamedTuple):
     message: str
     reason: WaitReason
     service: str = ""
-    """The Workload whose limit would break, when that was the reason."""
+    """The Workload with the limit that would break, when that is the reason."""
 
 
 _UNKNOWN: Final = _Refusal(UNKNOWN_NODE, WaitReason.NO_MATCHING_NODE)
@@ -67,15 +67,15 @@ _UNKNOWN: Final = _Refusal(UNKNOWN_NODE, WaitReason.NO_MATCHING_NODE)
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What is answered about one pod.
+    """The answer about one pod.
 
     Attributes
     ----------
-    nodes : that it may have, best first; one for a batch or gratis pod.
-    refused : why not, by name of the node; empty where one was chosen.
+    nodes : allowed for the pod, best first; one for a batch or gratis pod.
+    refused : reasons by name of the node; empty where one was chosen.
     reason : the choice in a sentence; empty where kube-scheduler chooses.
     verdicts : why other nodes were refused, in groups.
-    forecast : behind the choice, or behind the refusal that came nearest.
+    forecast : of the choice, or of the nearest refusal.
     """
 
     nodes: tuple[str, ...]
@@ -96,11 +96,11 @@ class ExtenderAdvisor:
 
     Parameters
     ----------
-    config : of the engine beside it.
-    policy : built for this advisor alone; its plan and its monitor are left out.
+    config : of the engine next to it.
+    policy : built for this advisor alone; its plan and its monitor are unused.
     forecaster : of latency risks; `use` exchanges it.
-    state : empty at first; nobody else may write it.
-    timeout_seconds : after which an assumption that nobody confirmed is given up.
+    state : empty at first; only the advisor writes it.
+    timeout_seconds : after which an unconfirmed assumption is given up.
     """
 
     def __init__(
@@ -126,11 +126,11 @@ class ExtenderAdvisor:
 
     @property
     def assumed(self) -> int:
-        """How many pods count somewhere before the watch told of it."""
+        """How many pods count on a node before the watch confirms them."""
         return len(self._assumed)
 
     def take(self, events: Iterable[Event]) -> None:
-        """Take in what happened."""
+        """Apply events."""
         for event in events:
             self.state.apply(event)
             match event:
@@ -145,12 +145,12 @@ class ExtenderAdvisor:
                     pass
 
     def use(self, forecaster: QosForecaster) -> None:
-        """Ask another forecaster from now on."""
+        """Use another forecaster from now on."""
         self._qos = forecaster
         self._placer.forget_answers()
 
     def assume(self, pod: Pod, node: str, now: float) -> PodAssumed | None:
-        """Count a pod on a node; None where it does not wait for one (see `waits_for_a_node`), or is not known here."""
+        """Count a pod on a node; None if it does not wait for one (see `waits_for_a_node`), or is not known here."""
         record = self.state.record(pod.key)
         if record is None or record.pod.uid != pod.uid or not waits_for_a_node(record.pod):
             return None
@@ -163,7 +163,7 @@ class ExtenderAdvisor:
         return assumed
 
     def release(self, key: str, why: str) -> BindRefused | None:
-        """Give up what was assumed of a pod; None where nothing was."""
+        """Give up the assumption about a pod; None if it had none."""
         assumed = self._assumed.pop(key, None)
         if assumed is None:
             return None
@@ -172,7 +172,7 @@ class ExtenderAdvisor:
         return refused
 
     def expire(self, now: float) -> list[BindRefused]:
-        """Give up the assumptions that nobody confirmed in time."""
+        """Give up the assumptions that stayed unconfirmed for too long."""
         due = []
         for key, assumed in self._assumed.items():  # oldest first
             if assumed.at_seconds + self._timeout > now:
@@ -182,7 +182,7 @@ class ExtenderAdvisor:
         return [bind_refused for bind_refused in given_up if bind_refused is not None]
 
     def filter(self, pod: Pod, names: Sequence[str], now: float) -> NodeAnswer:
-        """Return which of the nodes a pod may have; what was assumed of it before must be released."""
+        """Return the nodes that a pod may have; its earlier assumption must be released before."""
         snapshot, entry = self._prepare(pod, now)
         if (capped := self._caps.over_held(entry)) is not None:
             verdict = NodeVerdict(len(names), capped.message, WaitReason.WAITING_FOR_TURN)
@@ -199,7 +199,7 @@ class ExtenderAdvisor:
         return NodeAnswer((snapshot.name(found.row),), {}, reason, found.refused, self._forecast(found))
 
     def scores(self, pod: Pod, names: Sequence[str], now: float) -> list[int]:
-        """Return 0 (worst) to `MAX_SCORE` for each node: by risk where the policy goes by it, else by its rank.
+        """Return 0 (worst) to `MAX_SCORE` for each node: by risk where the policy ranks by risk, else by its rank.
 
         For an online pod under a guard, nodes that pass are in the upper half; below them the least risky is best.
         """
@@ -225,7 +225,7 @@ class ExtenderAdvisor:
         return np.where(risk <= accepted, 0.5 + 0.5 * worth, 0.5 * (1.0 - risk))
 
     def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]], now: float) -> list[str]:
-        """Return the nodes where kube-scheduler may evict the pods that it wants to for a pod.
+        """Return the nodes where kube-scheduler may evict its chosen victims for a pod.
 
         Parameters
         ----------
@@ -233,9 +233,9 @@ class ExtenderAdvisor:
 
         Notes
         -----
-        A batch or gratis pod makes no online pod leave, nobody makes a pod leave whose owner said no, and a node whose
-        latency limit would break with the pod is not freed for it, unless it is online: a smaller mix is no riskier, so
-        that a pod that passes now passes then.
+        A batch or gratis pod makes no online pod leave, and a pod stays if its owner refuses disruption. If a latency
+        limit would break with the pod, its node is freed only for an online pod. A smaller mix is no riskier, so a pod
+        that passes now passes then.
         """
         snapshot, entry = self._prepare(pod, now)
         row_of = self.state.columns.row_of
@@ -258,7 +258,7 @@ class ExtenderAdvisor:
         return True
 
     def _prepare(self, pod: Pod, now: float) -> tuple[Snapshot, QueuedPod]:
-        """Return the state as it is now, and the pod without what kube-scheduler has looked at."""
+        """Return the state as it is now, and the pod without what kube-scheduler has checked."""
         self._placer.renew()
         self.state.make_columns(pod.requests)
         if self.state.columns.resource_generation != self._resources_seen:
@@ -300,7 +300,7 @@ class ExtenderAdvisor:
 
     @staticmethod
     def _cordoned(snapshot: Snapshot, row: int, now: float) -> bool:
-        """Whether the engine's monitor keeps batch and gratis pods off a node: it writes so on the node."""
+        """Whether the engine's monitor keeps batch and gratis pods off a node, as written on the node."""
         node = snapshot.nodes[row]
         until = None if node is None else node.cordoned_until_seconds
         return until is not None and until > now
@@ -314,7 +314,7 @@ class ExtenderAdvisor:
         unknown: dict[str, _Refusal],
         now: float,
     ) -> NodeAnswer:
-        """Return every node that has room for an online pod; what the guard says of them is in `scores`."""
+        """Return every node that has room for an online pod; `scores` holds the guard's view of them."""
         taken = {snapshot.name(row) for row in np.flatnonzero(among.rows).tolist()}
         rest = np.array([self.state.columns.row_of[n] for n in names if n not in taken and n not in unknown], np.intp)
         why = self._why_not(snapshot, entry, rest, among, now) | unknown
@@ -323,7 +323,7 @@ class ExtenderAdvisor:
     def _why_not(
         self, snapshot: Snapshot, entry: QueuedPod, rows: NDArray[np.intp], among: OpenNodes, now: float
     ) -> dict[str, _Refusal]:
-        """Return why each of the rows is refused, by name of the node; the guard was asked about those with room."""
+        """Return the reason for each refused row, by name of the node; the guard was asked about those with room."""
         codes = self._placer.candidates(snapshot, entry.shape.fit).codes
         reasons = self._placer.feasibility.reasons
         at_risk = self._at_risk(entry.shape, rows[among.rows[rows]])
@@ -366,7 +366,7 @@ class ExtenderAdvisor:
 
     @staticmethod
     def _shares(scores: Floats) -> Floats:
-        """Return scores as shares between the lowest and the highest; 1 for all where they are equal."""
+        """Return scores as shares between the lowest and the highest; 1 for all if they are equal."""
         finite = np.where(np.isfinite(scores), scores, np.nan)
         if np.isnan(finite).all():
             return np.zeros(len(scores))

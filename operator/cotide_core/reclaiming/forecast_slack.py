@@ -1,9 +1,9 @@
-"""What the forecasts leave of each node for batch and gratis pods, up to the end of runs of any length.
+"""The room that the forecasts leave on each node for batch and gratis pods, up to the end of runs of any length.
 
-Owned by `slack_scheduler`. Slack is worked out anew in each cycle and does not move within one: what pods hold is taken
-off it when somebody asks. Where longer horizons than a slot are forecast, a run is judged by the slack up to its own
-end; the lengths that were asked for are kept up to date, so that a node which eases for one of them is noticed.
-Invariant: same state, same time, same lengths give the same numbers.
+Owned by `slack_scheduler`. Slack is computed once per cycle and stays fixed within it. What pods hold is subtracted
+from it at each question. Where longer horizons than a slot are forecast, a run is judged by the slack up to its own
+end. The lengths of earlier questions are kept up to date, so that a node which eases for one of them is noticed.
+Invariant: same state, same time and same lengths give the same numbers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cotide_core.state.host_load import ONLINE_RANK, slack
 from cotide_core.state.shapes import Shape
 
 ENOUGH_ROOM: Final = -1e-6
-"""Forecasts are floats: a millionth of a millicore short is no shortage."""
+"""Forecasts are floats: a shortage of a millionth of a millicore does not count."""
 LENGTHS_REMEMBERED: Final = 64
-"""Run times whose slack is kept up to date (chosen: with two a doubling, from a second to a hundred years)."""
+"""Run times with up-to-date slack (chosen: with two a doubling, from a second to a hundred years)."""
 _TAKEN: Final = {"held": HELD, "highest": EXPECTED, "both": BOTH}
 
 
@@ -42,17 +42,17 @@ class OpenRows(NamedTuple):
     tally: Integers
 
     def of(self, kind: int) -> tuple[int, int]:
-        """Return how many nodes are of a kind, and the lowest row of these."""
+        """Return the number of nodes of a kind, and their lowest row."""
         return self.tally.item(kind, COUNT), self.tally.item(kind, FIRST)
 
 
 class Claims(NamedTuple):
-    """What of the nodes is not a pod's to take, whatever the forecasts say: cordoned ones, and claims of others.
+    """The part of the nodes that a pod may not take, whatever the forecasts are: cordoned nodes, and claims of others.
 
     Attributes
     ----------
     cordoned, denied : (N,) nodes that take no batch or gratis pod, and those where others' claims leave no room.
-    reserved : (2, N) millicores and bytes that are spoken for.
+    reserved : millicores and bytes that are reserved.
     """
 
     cordoned: Booleans
@@ -62,7 +62,7 @@ class Claims(NamedTuple):
 
 @cache
 def _compile() -> None:
-    """Compile what placements need before the first one needs it, which must not wait for seconds."""
+    """Compile the code of placements before the first one needs it, since that must not wait for seconds."""
     none, pair, rows = np.zeros(0, np.bool_), np.zeros((2, 0)), np.zeros(0, np.int64)
     held = np.zeros((3, 2, 0), np.int64)
     open_rows(np.zeros(0, np.int16), none, none, pair, pair, held, pair, pair, HELD, 0.0, 0.0, 0.0)
@@ -74,7 +74,7 @@ class ForecastSlack:
 
     Attributes
     ----------
-    slot : (2, N) millicores and bytes beside the predicted peak of the coming slot, whatever batch pods hold.
+    slot : millicores and bytes next to the predicted peak of the coming slot, whatever batch pods hold.
     """
 
     def __init__(self, config: HierarchicalConfig, state: ClusterState) -> None:
@@ -89,7 +89,7 @@ class ForecastSlack:
         self._nothing: Floats = np.zeros((2, 0))
 
     def refresh(self, now: float) -> Indices:
-        """Work the forecasts out for ``now``; returns the rows where there is more room than before."""
+        """Compute the forecasts for ``now``; returns the rows with more room than before."""
         self._now = now
         load, config = self._state.host_load, self._config
         physical = load.physical()
@@ -121,7 +121,7 @@ class ForecastSlack:
         return found
 
     def room(self, shape: Shape) -> Floats:
-        """Return (2, N) what pods of a shape find until they will have ended, claims not counted."""
+        """Return (2, N) what pods of a shape find until their end, claims not counted."""
         taken, expected = self._taken(shape)
         held: Floats = self.held().astype(np.float64)
         if taken != HELD:
@@ -142,7 +142,7 @@ class ForecastSlack:
 
         Parameters
         ----------
-        fits : (N,) 0 where it fits, as `placement.candidates` has them.
+        fits : (N,) 0 where it fits, as in `placement.candidates`.
         asked : millicores and bytes.
         """
         taken, expected = self._taken(shape)
@@ -165,8 +165,9 @@ class ForecastSlack:
         return OpenRows(rows, tally)
 
     def likely_open(self, shape: Shape, rows: Integers, asked: tuple[int, int]) -> Integers:
-        """Return those of the rows with a service that have room for a pod of a shape, by what is known of its length
-        already and claims not counted: a guess, which changes nothing."""
+        """Return the rows with a service that have room for a pod of a shape. It uses the length known already and
+        ignores claims: a guess, which changes nothing.
+        """
         ends, columns = self._until.get(shape.seconds, self.slot), self._state.columns
         cpu, memory = asked
         return rows_with_slack(rows, columns.service_counts, ends, columns.held, float(cpu), float(memory), ENOUGH_ROOM)
@@ -176,8 +177,9 @@ class ForecastSlack:
         return np.asarray(self._state.columns.held[:ONLINE_RANK, :, : self._state.columns.size].sum(axis=0))
 
     def _taken(self, shape: Shape) -> tuple[int, Floats]:
-        """Return what is taken off the slack for a shape, and (2, N) what batch and gratis pods are expected to hold
-        where that is read."""
+        """Return the amount to subtract from the slack for a shape. The second value is (2, N) what batch and gratis
+        pods are expected to hold, where that is read.
+        """
         taken = _TAKEN[self._config.gratis_subtracts] if shape.gratis else HELD
         if taken != HELD:
             return taken, self._state.host_load.batch_load(self._now)

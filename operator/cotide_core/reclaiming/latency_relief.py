@@ -1,23 +1,23 @@
-"""Takes batch work off a node on which a service is measured over its limit, where the model says that this helps.
+"""Takes batch work off a node with a service measured over its limit, where the model predicts that this helps.
 
-Owned by the capacity of a policy that relieves latencies; told of each measured p95, asked in every cycle. The guard
-judges a placement by today's rate; when the rate rises later, or the forecast was wrong, only a measurement tells::
+Owned by the capacity of a policy that relieves latencies; receives each measured p95, asked in every cycle. The guard
+judges a placement by today's rate. When the rate rises later, or the forecast was wrong, only a measurement shows it::
 
     held --over the limit for the observation time--> broken --a round, pause, a round, ...--> held, once measured so
 
-What a round is worth. With p the forecast for the node as it is, q that without some pods, and a law that never falls
-in them, a limit that breaks without them breaks with them: of the breaks that are measured a share q / p would stay.
-They would last until the longest of those pods has ended, R seconds by its predicted run time. So a round avoids
-``R (1 - q / p)`` seconds over the limit and throws away the work of its pods. It is played where that is worth more
-(`BATCH_SECONDS_PER_VIOLATION_SECOND`), with the pods that gain most: some gratis pods where these gain anything, else
-batch pods too, and always the least work lost first. A node whose service breaks by itself, and a job that is about to
-end, are left alone.
+What a round is worth. Let p be the forecast for the node as it is, and q the forecast without some pods. Under a law
+that never falls in the pods, a limit that breaks without them also breaks with them. So a share q / p of the measured
+breaks would stay. They would last until the longest of those pods has ended, R seconds by its predicted run time. So a
+round avoids ``R (1 - q / p)`` seconds over the limit and throws away the work of its pods. The round happens where that
+is worth more (`BATCH_SECONDS_PER_VIOLATION_SECOND`), with the pods that gain most. It takes some gratis pods where
+these gain anything, otherwise batch pods too, and always the least work lost first. Two things stay as they are: a node
+with a service that breaks by itself, and a job that is about to end.
 
-`ArrivalRelief` acts where no measurement exists yet: on a node to which an online pod was bound although a limit is
-predicted to break there.
+`ArrivalRelief` acts before any measurement: on a node that got an online pod although a limit is predicted to break
+there.
 
-Invariants: online pods are never touched; a node without batch or gratis pods is left alone, and so is a service that
-nobody measured since; same state, samples, forecasts and time give the same evictions.
+Invariants: online pods are never touched. A node without batch or gratis pods stays as it is, and so does a service
+without a fresh measurement. Same state, samples, forecasts and time give the same evictions.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ from cotide_core.reclaiming.victim_selection import Candidate, Lost, may_go
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 
 Remaining = Callable[[PodRecord], float]
-"""Tells for how many seconds a pod is still expected to run."""
+"""Returns the seconds that a pod is still expected to run."""
 Gain = Callable[["Option", float, float, float], float]
-"""Tells the worth in core seconds of an option: of the seconds that its last pod would still run, of the share of the
-breaks that stays without its pods, and of the work that is lost with them."""
+"""Returns the worth in core seconds of an option. Its arguments are the seconds that its last pod would still run, the
+share of the breaks that stays without its pods, and the lost work.
+"""
 BATCH_SECONDS_PER_VIOLATION_SECOND: Final = 2.0
 """Core seconds of batch work that a second over the limit is worth (chosen by an experiment: docs/policies.md)."""
 ROUND_OPTIONS: Final = 4096
-"""Most sets of victims that are asked about in a cycle (chosen: a call of some 20 ms); the rest has its turn later."""
+"""Most sets of victims in one cycle's question (chosen: a call of some 20 ms); the rest has its turn later."""
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class _Broken:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Pods that might leave for a service, and whether they are all gratis; `rising_relief` asks about such, too."""
+    """Pods that might leave for a service, and whether they are all gratis; `rising_relief` asks about options, too."""
 
     service: str
     victims: tuple[Candidate, ...]
@@ -94,7 +95,7 @@ class LatencyRelief:
         """By pod of a service."""
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
-        """Take in a measurement."""
+        """Apply a measurement."""
         measured = measured_latency(event, state)
         if measured is None or measured[0] <= measured[1]:
             self._broken.pop(event.pod, None)
@@ -114,7 +115,7 @@ class LatencyRelief:
         forecaster: QosForecaster,
         now: float,
     ) -> list[Evict]:
-        """Return whom to evict now, one round a node; each is noted in `evictions`."""
+        """Return the evictions to make now, one round a node; each is noted in `evictions`."""
         options = self._options(state, evictions, lost, now)
         if not options:
             return []
@@ -136,7 +137,7 @@ class LatencyRelief:
         return min((moment for moment in moments if moment > now), default=math.inf)
 
     def _options(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Option]:
-        """Return who might leave for which service, one service a node, as many as a cycle may ask about."""
+        """Return the pods that might leave and their service, one service a node, as many as a cycle may ask about."""
         out: list[Option] = []
         rows: set[int] = set()
         for key, broken in list(self._broken.items()):
@@ -174,16 +175,16 @@ class LatencyRelief:
 
 
 class ArrivalRelief:
-    """Makes room on the nodes to which online pods were bound at risk, under every policy with a guard.
+    """Makes room on the nodes of online pods that were bound at risk, under every policy with a guard.
 
     A node is due until the predicted probability passes, or until no batch or gratis pod is left that lowers it. Pods
-    leave in the order of `candidates_on`, as few as suffice. Where all of them together lower the probability by less
-    than `RISK_STEP`, they stay: their work would be lost for nothing.
+    leave in the order of `candidates_on`, as few as suffice. If all of them together lower the probability by less than
+    `RISK_STEP`, they stay: their work would be lost without gain.
     """
 
     def __init__(self) -> None:
         self._due: dict[str, str] = {}
-        """The key of the pod that came, by node."""
+        """The key of the arrived pod, by node."""
 
     def relieve(
         self,
@@ -250,7 +251,7 @@ def _risks_without(
 
 
 def _least_enough(risks: Sequence[float], accepted: float) -> int:
-    """Return how many pods leave: until the risk is accepted, else until it is about as low as it gets."""
+    """Return how many pods leave: until the risk is accepted, otherwise until it is about as low as possible."""
     enough = accepted
     if risks[-1] > accepted:
         enough = math.nextafter(risks[-1] + RISK_STEP, -math.inf)
@@ -279,8 +280,8 @@ def evictions_of(
 
     Parameters
     ----------
-    service : key of the Workload for which they go, as ``why`` names it.
-    why : a node and "without this pod ..." to the reason, but for what the pod is and loses.
+    service : key of the Workload that needs the room, as ``why`` names it.
+    why : a node and "without this pod ..." to the reason, except what the pod is and loses.
     """
     others = len(victims) - 1
     without = f"without this pod and {others} more" if others else "without this pod"
@@ -294,9 +295,9 @@ def evictions_of(
 
 
 def promised(key: str, state: ClusterState) -> PodRecord | None:
-    """Return an online pod that a Workload promises something for and that is on a row; None for any other.
+    """Return an online pod on a row, if a Workload gives it a promise; None for any other.
 
-    Its Workload may have gone, or its class changed, since it was measured.
+    Its Workload may have gone, or its class changed, since the measurement.
     """
     record = state.record(key)
     if record is None or record.row < 0:
@@ -313,7 +314,7 @@ def measured_latency(event: ServiceSampled, state: ClusterState) -> tuple[float,
 
 
 def candidates_on(state: ClusterState, evictions: Evictions, lost: Lost, row: int, now: float) -> list[Candidate]:
-    """Return who may go from a row, in the order in which they should; nobody while a victim is on its way out."""
+    """Return the pods that may leave a row, in the order of leaving; none while a victim is on its way out."""
     records = state.records_on(row)
     if any(record.pod.terminating and record.pod.workload_class is not WorkloadClass.ONLINE for record in records):
         return []
@@ -347,7 +348,7 @@ def _worth_of_a_break(option: Option, seconds: float, stays: float, lost: float)
 def best_rounds(
     options: Sequence[Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster, worth: Gain
 ) -> dict[str, Round]:
-    """Return the round of each service that is worth it; one call of the forecaster for all."""
+    """Return the worthwhile round of each service; one call of the forecaster for all."""
     services = list(dict.fromkeys(option.service for option in options))
     departures = [Departure(key, ()) for key in services]
     departures += [Departure(option.service, tuple(victim.record for victim in option.victims)) for option in options]

@@ -1,19 +1,19 @@
-"""Takes batch work off a node whose service still holds its limit and whose measured p95 is on its way above it.
+"""Takes batch work off a node with a service that holds its limit, but with a measured p95 rising towards it.
 
-Owned by the capacity of a policy that relieves latencies, where `relieves_trend` is set; given each measured p95, asked
-in every cycle. What is extrapolated is the log of the p95 over its limit, by a straight line through the latest samples
-of one mix: a sample beside other batch work says nothing of the line.
+Owned by the capacity of a policy that relieves latencies, where `relieves_trend` is set; receives each measured p95,
+asked in every cycle. The log of the p95 over its limit is extrapolated, by a straight line through the latest samples
+of one mix. A sample next to other batch work does not belong to the line.
 
-What acting before the break is worth. P is the probability that the next sample is above the limit (normal, by the
-line's own error of prediction). A break would be relieved by `latency_relief` anyway, once it was measured and observed
-for D seconds, at the price L of the same pods' work. So waiting costs ``P (1 - q/p) D`` seconds over the limit, with p
-and q the model's forecasts with and without the pods, and acting now throws away L where nothing would have broken:
-``(1 - P) L``. The module evicts where the first is worth more (`latency_relief.BATCH_SECONDS_PER_VIOLATION_SECOND`),
-and only with pods that `latency_relief` would send away after the break, too: gratis pods where these gain anything,
-the least work lost first.
+The worth of acting before the break. P is the probability that the next sample is above the limit (normal, by the
+line's own error of prediction). `latency_relief` would relieve a break anyway, once it was measured and observed for D
+seconds. The price is L, the work of the same pods. So waiting costs ``P (1 - q/p) D`` seconds over the limit, with p
+and q the model's forecasts with and without the pods. Acting now throws away L where nothing would have broken: ``(1 -
+P) L``. The module evicts where the first is worth more (`latency_relief.BATCH_SECONDS_PER_VIOLATION_SECOND`). It takes
+only pods that `latency_relief` would evict after the break, too: gratis pods where these gain anything, the least work
+lost first.
 
-Invariants: as of `latency_relief`; a service with fewer than `LEAST_SAMPLES`, or whose line does not rise, is left
-alone; a sample is judged once.
+Invariants: as of `latency_relief`. A service with fewer than `LEAST_SAMPLES` samples, or with a falling or level line,
+stays as it is. A sample is judged once.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from cotide_core.state.cluster_state import ClusterState
 
 LEAST_SAMPLES: Final = 5
 MOST_SAMPLES: Final = 8
-"""Of a line (chosen: two to four minutes of a scrape each 15 or 30 s)."""
+"""Of a line (chosen: two to four minutes with a scrape each 15 or 30 s)."""
 
 
 @dataclass(slots=True)
 class _LatencySeries:
-    """The latest samples of one service beside one mix."""
+    """The latest samples of one service next to one mix."""
 
     batch_millicores: int
     times: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
@@ -72,12 +72,12 @@ class TrendRelief:
         self._series: dict[str, _LatencySeries] = {}
         """By pod of a service."""
         self._sampled: dict[str, None] = {}
-        """Pods whose latest sample was not judged yet, in order."""
+        """Pods with an unjudged latest sample, in order."""
         self._next: dict[str, float] = {}
-        """By node: before that it gets no other round."""
+        """By node: the time before which it gets no other round."""
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
-        """Take in a measurement."""
+        """Apply a measurement."""
         record, measured = state.record(event.pod), measured_latency(event, state)
         if measured is None or record is None or record.row < 0 or not 0.0 < measured[0] <= measured[1]:
             self._forget(event.pod)
@@ -93,7 +93,7 @@ class TrendRelief:
 
     @property
     def remembered(self) -> int:
-        """How many pods and nodes something is kept of; none that went, from the next cycle after its pause on."""
+        """How many pods and nodes have kept data; a node that went is forgotten in the next cycle after its pause."""
         return len(self._series) + len(self._sampled) + len(self._next)
 
     def relieve(
@@ -105,7 +105,7 @@ class TrendRelief:
         forecaster: QosForecaster,
         now: float,
     ) -> list[Evict]:
-        """Return whom to evict now, one round a node at most; each is noted in `evictions`."""
+        """Return the evictions to make now, one round a node at most; each is noted in `evictions`."""
         self._next = {node: until for node, until in self._next.items() if now < until}  # nodes come and go
         options, risks = self._options(state, evictions, lost, now)
         if not options:
@@ -129,8 +129,9 @@ class TrendRelief:
     def _options(
         self, state: ClusterState, evictions: Evictions, lost: Lost, now: float
     ) -> tuple[list[Option], dict[str, tuple[float, float]]]:
-        """Return who might leave for which service, one service a node, and by service the probability that the next
-        sample breaks its limit, with the seconds between two samples."""
+        """Return the pods that might leave and their service, one service a node. The second value gives by service the
+        probability that the next sample breaks its limit, and the seconds between two samples.
+        """
         sampled, self._sampled = self._sampled, {}
         if not sampled:
             return [], {}
@@ -181,7 +182,7 @@ class TrendRelief:
 def crossing_probability(times: list[float], logs: list[float], at: float) -> float:
     """Return the probability that a straight line through samples, with their noise about it, is above 0 at a moment.
 
-    0 where the line does not rise. Least squares; the error of prediction of one more sample is taken as normal.
+    0 if the line does not rise. Least squares; the error of prediction of one more sample counts as normal.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Space that is being freed for a pod, and that no pod gets which is not more important.
+"""Space that is being freed for a pod; only more important pods may take it.
 
-Owned by `preemption.room_making`. A nomination ends when it is used, when its pod or its node is gone, when a more
-important pod takes the space, when a victim stays, or after a time. Invariant: each pod has at most one.
+Owned by `preemption.room_making`. A nomination ends when it is used, when its pod or its node is gone, or when a more
+important pod takes the space. It also ends when a victim stays, or after a time. Invariant: each pod has at most one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Nomination:
     victims: frozenset[str]
     until_seconds: float
     makes_way: frozenset[str] = frozenset()
-    """The victims that nobody else's claim on the node had counted on before."""
+    """The victims that no earlier claim on the node counts on."""
     importance: tuple[int, int] = (0, 0)
     """Of its pod; only more important pods may take the space."""
     of_gratis: bool = True
-    """Whether all victims are gratis pods, for what is said of them."""
+    """Whether all victims are gratis pods, for the messages about them."""
     restored: bool = False
-    """Whether an earlier run made it: then it is not known who was asked to go for it."""
+    """Whether an earlier run made it: then its victims are unknown."""
 
 
 class Nominations:
@@ -54,7 +54,7 @@ class Nominations:
         return dict(self._by_pod)
 
     def take_back(self, kept: dict[str, Nomination]) -> None:
-        """Return to what a `copy` holds."""
+        """Restore the claims of a `copy`."""
         self._by_pod, self._by_node = {}, {}
         self.version += 1
         for nomination in kept.values():
@@ -77,7 +77,7 @@ class Nominations:
         return [nomination for nomination in self._by_pod.values() if nomination.importance < importance]
 
     def add(self, nomination: Nomination) -> None:
-        """Take a claim in; it replaces the pod's earlier one."""
+        """Add a claim; it replaces the pod's earlier one."""
         self.version += 1
         before = self._by_pod.get(nomination.pod)
         if before is not None:
@@ -106,14 +106,14 @@ class Nominations:
         return ended
 
     def drop_where_gone(self, nodes: Container[str]) -> list[Nomination]:
-        """End the claims on nodes that are not there any more; returns them."""
+        """End the claims on nodes that are gone; returns them."""
         ended = [nomination for nomination in self._by_pod.values() if nomination.node not in nodes]
         for nomination in ended:
             self.drop(nomination.pod)
         return ended
 
     def expire(self, now: float) -> list[Nomination]:
-        """End the claims whose time is over; returns them."""
+        """End the claims that have expired; returns them."""
         ended = [nomination for nomination in self._by_pod.values() if nomination.until_seconds <= now]
         for nomination in ended:
             self.drop(nomination.pod)

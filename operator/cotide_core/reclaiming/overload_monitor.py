@@ -1,18 +1,18 @@
-"""The overload monitor: takes batch work off a node whose online pods need the room (Jiang et al., section V).
+"""The overload monitor: takes batch work off a node when its online pods need the room (Jiang et al., section V).
 
 Called by the capacity of a policy that has one, in every cycle, after the events and before any placement. A node's
-load is what its online pods were measured to use plus what batch and gratis pods hold, as in Jiang et al., section I;
-a node without a fresh measurement is never judged. Beside that load an agent of the node may tell for how long services
-wait for a cpu (`NodeContended`): above ``overload_contended_share`` the node is over, too, and below half of it calm.
-How much is lacking nobody knows then, so that one pod leaves after the other. The states of a node::
+load is the measured usage of its online pods plus what batch and gratis pods hold, as in Jiang et al., section I. A
+node without a fresh measurement is never judged. In addition, an agent of the node may report how long services wait
+for a cpu (`NodeContended`). Above ``overload_contended_share`` the node is over, too, and below half of it calm. The
+amount that lacks is then unknown, so one pod leaves after the other. The states of a node::
 
     calm --over a share for the observation time--> overloaded --below the relieved share--> calm
                                                        |  round of evictions, pause, round, ...
       too many episodes within the window --> cordoned for batch and gratis, for a while
 
-Victims: gratis before batch, the least work lost first; gratis pods whose owner says no only where an administrator
-overrides that, and then before any batch pod. Invariants: online pods are never touched; pods on their way out count as
-gone, so nobody is evicted twice or in their place; same state, samples and time give the same evictions.
+Victims: gratis before batch, the least work lost first. Gratis pods that their owner protects leave only where an
+administrator overrides that, and then before any batch pod. Invariants: online pods are never touched. Pods on their
+way out count as gone, so none is evicted twice or in their place. Same state, samples and time give the same evictions.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ class _Node:
 
 
 class _Measured(NamedTuple):
-    """(2,) load and allocatable amounts of a node, and the share of its time for which a service waits for a cpu."""
+    """(2,) load and allocatable amounts of a node, and the share of its time that a service waits for a cpu."""
 
     load: Floats
     physical: Floats
     waiting: float
 
     def waits_above(self, share: float) -> bool:
-        """Whether services wait for longer than a share that is looked at."""
+        """Whether services wait for longer than a positive share."""
         return 0 < share < self.waiting
 
 
 @dataclass(frozen=True, slots=True)
 class Alarms:
-    """What is wrong with which nodes."""
+    """The nodes in trouble, by kind of trouble."""
 
     over: tuple[str, ...] = ()
-    """Nodes whose load is above the share, by a fresh measurement."""
+    """Nodes with a load above the share, by a fresh measurement."""
     cordoned: tuple[tuple[str, float], ...] = ()
     """(node, until when)."""
 
 
 class NoMonitor:
-    """Stands where a policy has no monitor: no node is ever judged, and none is cordoned."""
+    """Takes the place of a monitor where a policy has none: no node is ever judged, and none is cordoned."""
 
     alarms: Final = Alarms()
 
     def relieve(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Evict]:
-        """Return nobody."""
+        """Return no evictions."""
         del state, evictions, lost, now
         return []
 
@@ -86,7 +86,7 @@ class NoMonitor:
         return np.zeros(state.columns.size, np.bool_)
 
     def adopt(self, name: str, until_seconds: float, now: float) -> bool:
-        """Return False: a cordon of an earlier run, under another policy, has nobody who would end it."""
+        """Return False: nothing would end a cordon that an earlier run under another policy made."""
         del name, until_seconds, now
         return False
 
@@ -107,7 +107,7 @@ class OverloadMonitor:
     Parameters
     ----------
     config : thresholds, pauses and limits.
-    generator : draws victims where the configuration says ``random``.
+    generator : draws victims where the configuration chooses ``random``.
     """
 
     def __init__(self, config: HierarchicalConfig, generator: np.random.Generator) -> None:
@@ -118,12 +118,12 @@ class OverloadMonitor:
 
     @property
     def alarms(self) -> Alarms:
-        """What was wrong when the nodes were last judged."""
+        """The trouble found when the nodes were last judged."""
         cordoned = [(name, node.cordoned_until) for name, node in self._nodes.items() if node.cordoned_until > -np.inf]
         return Alarms(self._over, tuple(sorted(cordoned)))
 
     def relieve(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Evict]:
-        """Return whom to evict now, by node in order of rows; each is noted in `evictions`."""
+        """Return the evictions to make now, by node in order of rows; each is noted in `evictions`."""
         used, fresh = state.host_load.used(now, self._config.usage_stale_seconds)
         size = state.columns.size
         held = state.columns.held[:2, :, :size].sum(axis=0)
@@ -148,7 +148,7 @@ class OverloadMonitor:
         return any(now < node.cordoned_until for node in self._nodes.values())
 
     def cordoned(self, state: ClusterState, now: float) -> Booleans:
-        """Return (N,) whether batch and gratis pods are kept off."""
+        """Return (N,) whether a row takes no batch and gratis pods."""
         kept_off = np.zeros(state.columns.size, np.bool_)
         for name, node in self._nodes.items():
             row = state.columns.row_of.get(name)
@@ -157,7 +157,7 @@ class OverloadMonitor:
         return kept_off
 
     def adopt(self, name: str, until_seconds: float, now: float) -> bool:
-        """Take up a cordon that an earlier run noted on a node; False where it is over or can't be one of ours."""
+        """Adopt a cordon that an earlier run noted on a node; False where it is over or can't be ours."""
         node = self._nodes.get(name)
         known = -np.inf if node is None else node.cordoned_until
         if not max(now, known) < until_seconds <= now + self._config.cordon_seconds:
@@ -166,7 +166,7 @@ class OverloadMonitor:
         return True
 
     def end_cordons(self, now: float) -> list[str]:
-        """Open the nodes whose time is over; returns their names."""
+        """Open the nodes after the end of their cordon; returns their names."""
         ended = [name for name, node in self._nodes.items() if -np.inf < node.cordoned_until <= now]
         for name in ended:
             self._nodes[name].cordoned_until = -np.inf
@@ -185,7 +185,7 @@ class OverloadMonitor:
     def _to_judge(
         self, state: ClusterState, fresh: Booleans, load: Floats, physical: Floats, waiting: Floats
     ) -> list[int]:
-        """Return the rows that are over now, or were and are not calm again."""
+        """Return the rows that are over now, or were over and are not calm again."""
         over = (load > self._config.overload_share * physical).any(axis=0) & fresh
         present = (state.columns.nodes[row] for row in np.flatnonzero(over).tolist())
         self._over = tuple(node.name for node in present if node is not None)
@@ -223,7 +223,7 @@ class OverloadMonitor:
             return []
         lacking = load - config.relieved_share * physical
         if contended and not (lacking > 0).any() and not _anybody_leaves(state, evictions, row):
-            lacking[0] = 1.0  # a millicore: whoever holds any cpu is enough for a round
+            lacking[0] = 1.0  # a millicore: any holder of cpu is enough for a round
         chosen = self._victims(state, evictions, lost, now, row, lacking)
         if chosen:
             node.next_round = now + config.overload_pause_seconds
@@ -278,7 +278,7 @@ class OverloadMonitor:
             helpful = [candidate for candidate in candidates if (candidate.frees[lacking > 0] > 0).any()]
             found = self._choose(helpful, lacking)
             if found is None:
-                found = sorted(helpful, key=lambda one: one.cost)
+                found = sorted(helpful, key=lambda candidate: candidate.cost)
             chosen.extend(found)
             lacking = lacking - np.sum([candidate.frees for candidate in found], axis=0) if found else lacking
         return chosen[: self._config.overload_evictions]
@@ -293,7 +293,7 @@ class OverloadMonitor:
 
 
 def _anybody_leaves(state: ClusterState, evictions: Evictions, row: int) -> bool:
-    """Return whether a batch or gratis pod is on its way off a row already."""
+    """Return whether a batch or gratis pod is already on its way off a row."""
     return any(
         record.pod.workload_class is not WorkloadClass.ONLINE
         and (record.pod.terminating or record.pod.key in evictions.asked())

@@ -1,8 +1,8 @@
-"""Batch and gratis pods by what they ask for, and whatever a monitor does about nodes that are overloaded.
+"""Places batch and gratis pods by their requests, and acts on the overloads that a monitor finds.
 
-Called by `cycle.Scheduler` under every policy; `slack_scheduler` builds on it. For a pod that finds no node less
-important pods leave (`preemption`). With a monitor, overloaded nodes are relieved, and cordoned ones get no batch or
-gratis pod. Invariant: an online pod leaves for none but an online pod of higher priority, and no monitor keeps it off a
+Called by `cycle.Scheduler` under every policy; `slack_scheduler` builds on it. If a pod finds no node, less important
+pods leave for it (`preemption`). With a monitor, overloaded nodes are relieved, and cordoned ones get no batch or
+gratis pod. Invariant: an online pod leaves only for an online pod of higher priority, and no monitor keeps it off a
 node.
 """
 
@@ -38,7 +38,7 @@ class RequestedCapacity(RoomMaking):
     ----------
     config : its ``hierarchical`` knobs, and the seed of the random choices where these ask for them.
     expected : predicted run seconds (p50, on its node) of bound jobs, by pod key; read when victims are weighed.
-    mates : tells who leaves with a pod of a gang.
+    mates : returns the pods that leave together with a pod of a gang.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class RequestedCapacity(RoomMaking):
         self._lost_of_gang: dict[str, float] = {}
         """What an eviction of a pod of a gang throws away, since `begin`: the same for each of its pods."""
         self.kept_off: Callable[[QueuedPod], Booleans | None] = lambda _: None
-        """Tells of a pod (N,) the nodes that are kept for others; None for none."""
+        """Returns for a pod the (N,) nodes that are reserved for others; None if no node is."""
 
     def begin(self, now: float, forecaster: QosForecaster) -> list[Evict]:
-        """Bring everything up to ``now``: what the time ends, and whom the monitor evicts."""
+        """Update to ``now``: end what the time ends, and return the monitor's evictions."""
         self._lost_of_gang.clear()
         self._update_claims(now)
         self._end_cordons(now)
@@ -73,11 +73,11 @@ class RequestedCapacity(RoomMaking):
 
     @property
     def watches_latencies(self) -> bool:
-        """Whether measured latencies are to be told."""
+        """Whether the capacity needs measured latencies."""
         return self._latencies is not None
 
     def sampled(self, event: ServiceSampled, now: float) -> None:
-        """Take in a measured latency, after the state did."""
+        """Apply a measured latency, after the state did."""
         if self._latencies is not None:
             self._latencies.sampled(event, self._state, now)
         if self._rising is not None:
@@ -86,7 +86,7 @@ class RequestedCapacity(RoomMaking):
             self._trend.sampled(event, self._state, now)
 
     def arrived(self, at_risk: Mapping[str, str], forecaster: QosForecaster, now: float) -> list[Evict]:
-        """Return the evictions on nodes to which online pods are bound although a latency limit is predicted to break.
+        """Return the evictions on nodes that get online pods although a latency limit is predicted to break there.
 
         Parameters
         ----------
@@ -96,7 +96,9 @@ class RequestedCapacity(RoomMaking):
         return self._arrivals.relieve(at_risk, self._state, self._evictions, self._lost, forecaster, accepted, now)
 
     def _relieve_nodes(self, now: float, forecaster: QosForecaster) -> list[Evict]:
-        """Return whom monitor and latencies send away; nobody twice, since each notes whom it asks to go."""
+        """Return the evictions of the monitor and of the latency reliefs. Each notes its victims, so no pod is evicted
+        twice.
+        """
         out = self._monitor.relieve(self._state, self._evictions, self._lost, now)
         if self._latencies is not None:
             state, evictions = self._state, self._evictions
@@ -116,7 +118,7 @@ class RequestedCapacity(RoomMaking):
         self._forget_claim(key)
 
     def take(self, event: EvictRefused | NodeUpserted, now: float) -> None:
-        """Take in what concerns evictions and cordons: a victim stays, or a node tells of an earlier run's cordon."""
+        """Apply an event about evictions or cordons: a victim stays, or a node carries a cordon of an earlier run."""
         if isinstance(event, NodeUpserted):
             until = event.node.cordoned_until_seconds
             if until is not None:
@@ -132,7 +134,7 @@ class RequestedCapacity(RoomMaking):
         return max(now, min(moments))
 
     def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
-        """Choose a node for a pod, or say why there is none."""
+        """Choose a node for a pod, or return the reason why it gets none."""
         if not len(self._nominations):
             return self._place(snapshot, entry, forecaster, upcoming)
         return self._place_beside_claims(snapshot, entry, forecaster, upcoming)
@@ -144,7 +146,7 @@ class RequestedCapacity(RoomMaking):
         return self._placer.place_among(self.open_nodes(snapshot, entry), snapshot, shape, forecaster)
 
     def open_nodes(self, snapshot: Snapshot, entry: QueuedPod) -> OpenNodes:
-        """Return the nodes that have room for a pod now, whatever a guard says of them."""
+        """Return the nodes that have room for a pod now, whatever a guard decides."""
         shape = entry.shape
         kept = None if shape.online else self.kept_off(entry)
         if shape.online or not (self._monitor.keeps_off(self._now) or kept is not None):
@@ -184,7 +186,7 @@ class RequestedCapacity(RoomMaking):
 
     @property
     def alarms(self) -> Alarms:
-        """Which nodes are overloaded and which are cordoned, as of the last `begin`."""
+        """Which nodes are overloaded and which are cordoned, at the last `begin`."""
         return self._monitor.alarms
 
     @property
@@ -197,18 +199,18 @@ class RequestedCapacity(RoomMaking):
         return self._state.host_load.physical().astype(np.int64)
 
     def leave_out(self, shape: Shape, may: Booleans) -> None:
-        """Set (N,) ``may`` to False where pods of a shape get nothing now, whatever ends: on cordoned nodes."""
+        """Set (N,) ``may`` to False where pods of a shape get nothing now even if others end: on cordoned nodes."""
         del shape
         if self._monitor.keeps_off(self._now):
             may &= ~self._monitor.cordoned(self._state, self._now)
 
     def admits(self, entry: QueuedPod, row: int) -> bool:
-        """Whether a row has room for a pod at this moment, besides what it asks for: if it isn't cordoned."""
+        """Whether a row has room for a pod at this moment apart from its requests: whether it is not cordoned."""
         del entry
         return not self._monitor.keeps_off(self._now) or not self._monitor.cordoned(self._state, self._now)[row]
 
     def take_eased(self) -> bool:
-        """Whether some node has more room than when this was asked last, by a forecast or a cordon that ended."""
+        """Whether some node has more room than at the last call, by a forecast or a cordon that ended."""
         eased, self._eased = self._eased, False
         return eased
 
@@ -229,8 +231,8 @@ class RequestedCapacity(RoomMaking):
     def _lost(self, record: PodRecord) -> float:
         """Return the core seconds of work that an eviction of a pod throws away.
 
-        No longer than its predicted run time (p50): beyond it, a job's past says nothing about its worth. A gang loses
-        the work of all its members.
+        At most its predicted run time (p50): beyond it, a job's past is no evidence of its worth. A gang loses the work
+        of all its members.
         """
         gang = record.pod.gang
         if gang is None:
@@ -248,10 +250,10 @@ class RequestedCapacity(RoomMaking):
         return worked * self._state.demand(record.pod.requests).millicores / 1000.0
 
     def _remaining(self, record: PodRecord) -> float:
-        """Return for how many seconds a pod is still expected to run.
+        """Return the seconds that a pod is still expected to run.
 
-        Up to its predicted run time (p50); one that is overdue for as long again as it is overdue, and one of which
-        nothing is known for as long as it has run.
+        It runs up to its predicted run time (p50). An overdue pod runs for as long again as it is overdue, and a pod
+        without a forecast for as long as it has run.
         """
         started = record.pod.started_seconds
         ran = 0.0 if started is None else max(0.0, self._now - started)
@@ -272,7 +274,9 @@ class RequestedCapacity(RoomMaking):
 
 
 def kept_for_gang(snapshot: Snapshot, rows: Booleans) -> list[NodeVerdict]:
-    """Return what refuses (N,) rows that are kept for a gang; it is not named, since it may be another tenant's."""
+    """Return the verdict on (N,) rows that are kept for a gang; the gang has no name in it, since it may be another
+    tenant's.
+    """
     if not rows.any():
         return []
     message = "kept for a gang that has waited longer"

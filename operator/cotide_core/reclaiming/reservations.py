@@ -1,10 +1,10 @@
-"""What of each node is spoken for: claims of nominated pods, less what the pods that leave for them still hold.
+"""The reserved amounts of each node: claims of nominated pods, less what the pods that leave for them still hold.
 
 Owned by `preemption.room_making`, read by it, by `plans` and by `slack_scheduler`. A claim and the victims that leave
-for it are two sides of one sum: while victims still hold their amounts the claim takes nothing more, and as they go it
-takes what they leave. What is claimed of named resources and host ports is taken off what the node has free
-(`NodeColumns.reserve`), so that every reader leaves it; a pod that may use a claim has it lifted for as long as it
-looks. Invariant: after `settle`, what a node reserves is the sum over the claims on it that are not lifted.
+for it are two sides of one sum. While victims still hold their amounts the claim takes nothing more, and as they go it
+takes the amounts that they free. Claimed named resources and host ports are subtracted from the node's free amounts
+(`NodeColumns.reserve`), so every reader leaves them. While a pod that may use a claim looks, the claim is lifted.
+Invariant: after `settle`, a node reserves the sum over the claims on it that are not lifted.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Reservations:
         self._by_priority = by_priority
         self._lifted: frozenset[str] = frozenset()
         self._settled: dict[str, tuple[int, int]] = {}
-        """Of each node with claims, its versions when it was settled last."""
+        """For each node with claims, its versions at the last settling."""
         self._claimed: dict[tuple[int, int], Integers] = {}
         """(2 + R, capacity) what is claimed, by importance, as of `_summed`: version of the claims, layout of rows."""
         self._counted: dict[str, Nomination] = {}
         self._summed = (-1, -1, -1)
 
     def importance(self, pod: Pod) -> tuple[int, int]:
-        """Return what a pod's claim is compared by."""
+        """Return the key that compares a pod's claim with others."""
         return pod.importance if self._by_priority else (pod.workload_class.rank, 0)
 
     def asked(self, pod: Pod) -> Floats:
@@ -73,11 +73,11 @@ class Reservations:
                 self._settled.pop(name, None)
 
     def moved(self) -> tuple[list[Nomination], set[str]]:
-        """Settle the nodes that changed since they were; returns the claims whose pods should look at them, and these
+        """Settle the nodes that changed since the last call; returns the claims that need another look, and these
         nodes.
 
-        The claims are those of pods that fit now, of pods whose victims are all gone or will not suffice, and of a node
-        whose own fields changed.
+        The claims belong to three groups. They are pods that fit now, pods with victims that are all gone or will not
+        suffice, and pods of a node with changed fields of its own.
         """
         columns, awaited, changed = self._state.columns, list[Nomination](), set[str]()
         for name in self._nominations.nodes():
@@ -98,13 +98,13 @@ class Reservations:
         return awaited, changed
 
     def _is_vain(self, row: int, claim: Nomination) -> bool:
-        """Whether no victim of a claim is there any more, or those that are will not make enough room."""
+        """Whether all victims of a claim are gone, or the remaining ones will not make enough room."""
         pod = self._state.pod(claim.pod)
         return not self._victims_on(row, [claim]) or (pod is not None and not self.covers(None, row, pod))
 
     @contextmanager
     def lift(self, claims: Sequence[Nomination]) -> Iterator[None]:
-        """Leave some claims out for as long as a pod looks that may use what they keep."""
+        """Leave some claims out while a pod looks that may use what they keep."""
         before, nodes = self._lifted, {claim.node for claim in claims}
         self._lifted = before | {claim.pod for claim in claims}
         self.settle(nodes)
@@ -120,8 +120,9 @@ class Reservations:
         return bool(len(self._nominations))
 
     def beside(self, pod: Pod) -> Integers:
-        """Return (2 + R, N) what the claims take that a pod must leave: of cpu and memory of the slack, and of each
-        resource; the pod must hold none."""
+        """Return (2 + R, N) the amounts of claims that a pod must leave: of cpu and memory of the slack, and of each
+        resource. The pod must hold no claim.
+        """
         columns, importance = self._state.columns, self.importance(pod)
         size = columns.size
         if self._summed != (self._nominations.version, columns.layout, columns.resource_generation):
@@ -133,7 +134,7 @@ class Reservations:
         return beside
 
     def _sum_up(self) -> None:
-        """Sum claims up by importance; of those that are known already only what changed."""
+        """Sum claims up by importance; of known claims only the changes."""
         columns = self._state.columns
         layout = columns.layout, columns.resource_generation
         if self._summed[1:] != layout:
@@ -174,7 +175,8 @@ class Reservations:
         return [record for record in self._state.records_on(row) if self._evictions.leaving(record)]
 
     def leaves(self, room: Floats, row: int, pod: Pod, *, without: str) -> bool:
-        """Whether the slack of a row takes a pod now and, once the victims are gone, all that are nominated but one.
+        """Whether the slack of a row takes a pod now and, once the victims are gone, all other nominated pods except
+        one.
 
         Parameters
         ----------
@@ -184,7 +186,7 @@ class Reservations:
         return bool((left >= self.asked(pod)[:, 0] + ENOUGH_ROOM).all())
 
     def covers(self, room: Floats | None, row: int, pod: Pod) -> bool:
-        """Whether a row takes a pod beside the claims that it must leave, once the leaving pods are gone.
+        """Whether a row takes a pod next to the claims that it must leave, once the leaving pods are gone.
 
         Parameters
         ----------
@@ -210,8 +212,9 @@ class Reservations:
         return bool((slack >= self.asked(pod)[:, 0] + ENOUGH_ROOM).all())
 
     def crowded(self, row: int, pod: Pod) -> list[Nomination]:
-        """Return the claims on a row for which it has no room beside a pod that is placed there, once the leaving pods
-        are gone: of several the least important."""
+        """Return the claims on a row that no longer fit next to a pod placed there, once the leaving pods are gone. Of
+        several it returns the least important.
+        """
         columns = self._state.columns
         left = {name: columns.free.item(column, row) + columns.reserved.item(column, row)
                 for name, column in columns.resources.items()}  # fmt: skip
@@ -229,7 +232,7 @@ class Reservations:
         return out
 
     def _on(self, row: int, without: str) -> list[Nomination]:
-        """Return the claims on a row but for one and for those that are lifted."""
+        """Return the claims on a row except one and those that are lifted."""
         node = self._state.columns.nodes[row]
         claims = () if node is None else self._nominations.on(node.name)
         return [claim for claim in claims if claim.pod != without and claim.pod not in self._lifted]
@@ -253,7 +256,7 @@ class Reservations:
         return {column: amount for column, amount in amounts.items() if amount > 0}
 
     def _fits(self, row: int, claim: Nomination) -> bool:
-        """Whether a row has what a claim asks for, beside the others on it."""
+        """Whether a row has the amounts of a claim next to the others on it."""
         columns, others = self._state.columns, self._amounts(row, self._on(row, claim.pod))
         demand = self._state.demand(claim.requests)
         return not demand.missing and all(
@@ -271,7 +274,7 @@ class Reservations:
         )
 
     def _frees(self, pod: Pod) -> Floats:
-        """Return (2,) what a pod frees of the slack: an online pod nothing, until its node's forecast says so."""
+        """Return (2,) what a pod frees of the slack: an online pod frees nothing until its node's forecast falls."""
         demand = self._state.demand(pod.requests)
         if pod.workload_class is WorkloadClass.ONLINE:
             return np.zeros(2)

@@ -1,19 +1,19 @@
-"""Takes batch work off a node whose service still holds its limit and is forecast to break it soon.
+"""Takes batch work off a node with a service that still holds its limit and is forecast to break it soon.
 
-Owned by the capacity of a policy that relieves latencies, where `relieves_rising` is set; told of each measured p95,
-asked in every cycle. What is forecast are request rates (`RatesForecasted`); rises are looked at over the shortest
+Owned by the capacity of a policy that relieves latencies, where `relieves_rising` is set; receives each measured p95,
+asked in every cycle. The forecasts are request rates (`RatesForecasted`). Rises are looked at over the shortest
 horizon, since the next forecast comes before the one after it.
 
-What a measurement says of the model. Let a mix break where a hidden number U, even in [0, 1), lies below its forecast:
-then forecasts p and q of two mixes break together as often as a law that never falls in them allows. A service that
-holds with a forecast p0 has its U above p0, so with the forecast p1 at the higher rate it breaks with the probability
-``(p1 - p0) / (1 - p0)``, and ``(max(q1, p0) - p0) / (1 - p0)`` without some pods. A round avoids the difference for as
-long as they would have stayed, the horizon at most, and is played where that is worth more than the work that it throws
-away (`latency_relief.BATCH_SECONDS_PER_VIOLATION_SECOND`): gratis pods where these gain anything, then batch, the least
-work lost first.
+What a measurement shows about the model. Let a mix break where a hidden number U, even in [0, 1), lies below its
+forecast. Then forecasts p and q of two mixes break together as often as a law that never falls in them allows. A
+service that holds with a forecast p0 has its U above p0. So with the forecast p1 at the higher rate it breaks with the
+probability ``(p1 - p0) / (1 - p0)``, and ``(max(q1, p0) - p0) / (1 - p0)`` without some pods. A round avoids the
+difference for as long as they would have stayed, the horizon at most. It happens where that is worth more than the work
+that it throws away (`latency_relief.BATCH_SECONDS_PER_VIOLATION_SECOND`). It takes gratis pods where these gain
+anything, then batch, the least work lost first.
 
-Invariants: as of `latency_relief`; a service that nobody measured within the horizon, or whose rate is not forecast to
-rise, is left alone.
+Invariants: as of `latency_relief`. A service without a measurement within the horizon, or without a forecast rise of
+its rate, stays as it is.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class RisingRelief:
     def __init__(self, config: HierarchicalConfig) -> None:
         self._config = config
         self._holds: dict[str, float] = {}
-        """When each pod of a service was measured within its limit, the latest."""
+        """Time of the latest measurement of each service pod within its limit."""
         self._next: dict[str, float] = {}
-        """By node: before that it gets no other round."""
+        """By node: the time before which it gets no other round."""
         self._judged: dict[str, int] = {}
-        """Version of each pod's row when it was asked about last: nothing is asked twice about a node that stays."""
+        """Version of each pod's row at the last question about it: an unchanged node is asked about once."""
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
-        """Take in a measurement."""
+        """Apply a measurement."""
         measured = measured_latency(event, state)
         if measured is None or measured[0] > measured[1]:
             self._holds.pop(event.pod, None)
@@ -81,7 +81,7 @@ class RisingRelief:
 
     @property
     def remembered(self) -> int:
-        """How many pods and nodes something is kept of; none that went, from the next cycle after its pause on."""
+        """How many pods and nodes have kept data; a node that went is forgotten in the next cycle after its pause."""
         return len(self._holds) + len(self._next) + len(self._judged)
 
     def relieve(
@@ -93,7 +93,7 @@ class RisingRelief:
         forecaster: QosForecaster,
         now: float,
     ) -> list[Evict]:
-        """Return whom to evict now, one round a node at most; each is noted in `evictions`."""
+        """Return the evictions to make now, one round a node at most; each is noted in `evictions`."""
         options = self._options(state, evictions, lost, now)
         if not options:
             return []
@@ -110,7 +110,7 @@ class RisingRelief:
         return out
 
     def _options(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Option]:
-        """Return who might leave for which service, as many as a cycle may ask about."""
+        """Return the pods that might leave and their service, as many as a cycle may ask about."""
         if not state.rate_forecasts.horizons_seconds:
             return []
         stale = now - self._config.usage_stale_seconds
@@ -154,11 +154,11 @@ class RisingRelief:
 def _rounds(
     options: list[Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster, seconds: float
 ) -> list[_Round]:
-    """Return the rounds that are worth it; one call of the forecaster for all."""
+    """Return the worthwhile rounds; one call of the forecaster for all."""
     services = list(dict.fromkeys(option.service for option in options))
     departures = [Departure(key, (), horizon) for key in services for horizon in (0, NEAREST_HORIZON)]
     departures += [
-        Departure(one.service, tuple(each.record for each in one.victims), NEAREST_HORIZON) for one in options
+        Departure(option.service, tuple(each.record for each in option.victims), NEAREST_HORIZON) for option in options
     ]
     answers: list[float] = forecaster.answer(mixes_without(state, departures)).probability.tolist()
     present = {key: answers[2 * index : 2 * index + 2] for index, key in enumerate(services)}

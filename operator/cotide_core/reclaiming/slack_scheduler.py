@@ -1,21 +1,21 @@
-"""Algorithm 1 of Jiang et al. for one engine: where predicted slack lets batch and gratis pods go, and who makes room.
+"""Algorithm 1 of Jiang et al. for one engine: places batch and gratis pods in predicted slack, and makes room.
 
-Called by `cycle.Scheduler` for policies whose capacity is forecast slack. With C the usable capacity of a node, P the
-predicted peak of its online pods, B and G what batch and gratis pods hold, and L >= B + G the predicted load of both
-together::
+Called by `cycle.Scheduler` for policies with forecast slack as their capacity. Let C be the usable capacity of a node
+and P the predicted peak of its online pods. B and G are what batch and gratis pods hold, and L >= B + G is the
+predicted load of both together::
 
     batch pods find   C - P - (B + G)
-    gratis pods find  C - P - L; C - P - (B + G) - L where the configuration says ``both``, C - P - (B + G) for ``held``
+    gratis pods find  C - P - L; C - P - (B + G) - L with the configuration ``both``, C - P - (B + G) with ``held``
 
-The node with the most left takes the pod, unless the policy has a rank for them or a guard: then the guard is asked
-about nodes that have enough, and a node that it refuses is neither taken nor freed. A batch pod that finds none
-displaces gratis pods (`preemption`) and is nominated for the space, which is kept for it (`reservations`). C - P is
-`host_load.slack`; where no forecast is believed, P is what online pods ask for and C is all that is allocatable. L
-already contains what is held (eq. 14 forecasts the level), so by default it takes the place of B + G. What a kubelet
-would refuse (`feasibility`) is refused first.
+The node with the most left takes the pod, unless the policy has a rank or a guard. The guard is asked about nodes that
+have enough, and a node that it refuses is neither taken nor freed. A batch pod that finds none displaces gratis pods
+(`preemption`). It is nominated for the space, which is kept for it (`reservations`). C - P is `host_load.slack`.
+Without a trusted forecast, P is what online pods ask for and C is all that is allocatable. L already contains what is
+held (eq. 14 forecasts the level), so by default it takes the place of B + G. Refusals of a kubelet (`feasibility`) come
+first.
 
-Invariants: an online pod is never evicted for a batch or gratis pod; a node is never filled above C - P by a decision
-of this module; same state, same events and same seed give the same decisions.
+Invariants: an online pod is never evicted for a batch or gratis pod. No decision of this module fills a node above C -
+P. Same state, same events and same seed give the same decisions.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 MOST_AHEAD: Final = 248
-"""Pairs of a pod behind in the queue and a node that a call of the forecaster asks about as well (chosen: beside eight
-of the pod at hand as many as `SmallBatch` answers in machine code)."""
+"""Pairs of a later pod in the queue and a node that a call of the forecaster asks about as well. Chosen: next to eight
+pairs of the current pod, as many as `SmallBatch` answers in machine code.
+"""
 
 
 class SlackScheduler(RequestedCapacity):
@@ -74,10 +75,10 @@ class SlackScheduler(RequestedCapacity):
         self._nobody: Booleans = np.zeros(0, np.bool_)
         self._nothing: Floats = np.zeros((2, 0))
         self._at_risk: list[int] = []
-        """Rows that the guard kept from being freed for the pod at hand."""
+        """Rows that the guard kept from being freed for the current pod."""
 
     def begin(self, now: float, forecaster: QosForecaster) -> list[Evict]:
-        """Bring everything up to ``now``: what the time ends, what the forecasts say, and whom the monitor evicts."""
+        """Update to ``now``: end what the time ends, and refresh the forecasts. Returns the monitor's evictions."""
         self._lost_of_gang.clear()
         self._update_claims(now)
         self._end_cordons(now)
@@ -85,11 +86,11 @@ class SlackScheduler(RequestedCapacity):
         return self._relieve_nodes(now, forecaster)
 
     def next_change(self, now: float) -> float:
-        """Return when `begin` has something to do by itself, not before ``now``; infinite for never."""
+        """Return when `begin` next has something to do by itself, at ``now`` or later; infinite for never."""
         return now if self._state.relieved else super().next_change(now)
 
     def _place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
-        """Choose a node that has enough left, the best that the guard lets pass, or say why there is none."""
+        """Choose the best node that has enough left and passes the guard, or return the reason why there is none."""
         shape, pod = entry.shape, entry.pod
         if shape.online:
             return super()._place(snapshot, entry, forecaster, upcoming)
@@ -97,25 +98,27 @@ class SlackScheduler(RequestedCapacity):
         among, claims = self._with_slack(snapshot, entry, candidates)
         found = self._placer.place_among(among, snapshot, shape, forecaster, lambda: self._likely(snapshot, upcoming()))
         if found.row < 0:
-            # A node that has too little slack may be freed for it, and then the guard has a say.
+            # A node with too little slack may be freed for the pod, and then the guard decides, too.
             return found._replace(guarded=found.guarded or self._placer.policy.guard is not None)
         row, asked = found.row, self._state.demand(pod.requests)
         left = self._forecast.room_on(shape, row) - claims.reserved.item(0, row) - asked.millicores
         offered = snapshot.cells.allocatable[CPU_COLUMN][row]
         most = "enough is" if self._chooses_by_more else "most is"
         millicores = max(0, round(left))
-        why = f"{most} left there beside the predicted load ({millicores}m of {offered:.0f}m cpu after it)"
+        why = f"{most} left there next to the predicted load ({millicores}m of {offered:.0f}m cpu after it)"
         return found._replace(why=why + self._risk_there(found.probability))
 
     def open_nodes(self, snapshot: Snapshot, entry: QueuedPod) -> OpenNodes:
-        """Return the nodes that have room for a pod now, whatever a guard says of them."""
+        """Return the nodes that have room for a pod now, whatever a guard decides."""
         shape = entry.shape
         if shape.online:
             return self._placer.fitting(snapshot, shape)
         return self._with_slack(snapshot, entry, self._placer.candidates(snapshot, shape.fit))[0]
 
     def _with_slack(self, snapshot: Snapshot, entry: QueuedPod, candidates: Candidates) -> tuple[OpenNodes, Claims]:
-        """Return the nodes with enough slack for a batch or gratis pod, and what of them is not its to take."""
+        """Return the nodes with enough slack for a batch or gratis pod. The second value is the part of them that it
+        may not take.
+        """
         shape, demand = entry.shape, self._state.demand(entry.pod.requests)
         asked = demand.millicores, demand.memory_bytes
         claims = self._claims(entry, candidates.codes)
@@ -130,8 +133,9 @@ class SlackScheduler(RequestedCapacity):
         return OpenNodes(open_nodes, scores, refused), claims
 
     def _claims(self, entry: QueuedPod, codes: Codes) -> Claims:
-        """Return what of the nodes is not a pod's to take, whatever the forecasts say; none is denied on which it does
-        not fit, as most are not that were nominated."""
+        """Return the part of the nodes that a pod may not take, whatever the forecasts are. No node is denied where the
+        pod does not fit. That is so for most nominated nodes.
+        """
         size = self._state.columns.size
         if len(self._nobody) != size:
             self._nobody, self._nothing = np.zeros(size, np.bool_), np.zeros((2, size))
@@ -149,10 +153,10 @@ class SlackScheduler(RequestedCapacity):
         return Claims(cordoned, denied, self._reservations.reserved())
 
     def _likely(self, snapshot: Snapshot, upcoming: Sequence[Shape]) -> list[tuple[Shape, Integers]]:
-        """Return which batch and gratis shapes the next decisions will ask the guard about, and on which nodes.
+        """Return the batch and gratis shapes that the next decisions will ask the guard about, and their nodes.
 
-        The pods before a pod will take some of the best nodes, so the k-th is expected to look at those from rank k on.
-        A wrong guess costs a call, never another decision.
+        The pods before a pod will take some of the best nodes, so the k-th pod probably looks at those from rank k on.
+        A wrong guess costs a call and leaves the decision the same.
         """
         relief, rest = snapshot.columns.relief_clock, MOST_AHEAD
         last: dict[Shape, int] = {}
@@ -174,8 +178,9 @@ class SlackScheduler(RequestedCapacity):
         return likely
 
     def _best_with_slack(self, snapshot: Snapshot, shape: Shape) -> Integers:
-        """Return the best-ranked nodes with a service that have room for a shape; none where its candidates are not
-        remembered, since a guess must leave what is remembered as it is."""
+        """Return the best-ranked nodes with a service that have room for a shape. Return none if its candidates are not
+        remembered. A guess must leave the memory as it is.
+        """
         candidates = self._placer.known(snapshot, shape.fit)
         if candidates is None:
             return np.zeros(0, np.int64)
@@ -188,12 +193,13 @@ class SlackScheduler(RequestedCapacity):
         return False
 
     def ceiling(self) -> Integers:
-        """Return (2, N) millicores and bytes that batch pods find beside the predicted peak, whatever they hold."""
+        """Return (2, N) millicores and bytes that batch pods find next to the predicted peak, whatever they hold."""
         return np.floor(self._forecast.slot - ENOUGH_ROOM).astype(np.int64)
 
     def leave_out(self, shape: Shape, may: Booleans) -> None:
-        """Set (N,) ``may`` to False where pods of a shape get nothing now: on cordoned nodes, and gratis pods also
-        where the predicted load of batch and gratis pods takes what is left."""
+        """Set (N,) ``may`` to False where pods of a shape get nothing now: on cordoned nodes. For gratis pods also
+        where the predicted load of batch and gratis pods takes what is left.
+        """
         super().leave_out(shape, may)
         if shape.gratis:
             fit = shape.fit
@@ -206,7 +212,7 @@ class SlackScheduler(RequestedCapacity):
 
     @property
     def _chooses_by_more(self) -> bool:
-        """Whether something else than the slack that is left decides among nodes with enough of it."""
+        """Whether something other than the remaining slack decides among nodes with enough of it."""
         return self._placer.policy.ranks_slack or self._placer.policy.guard is not None
 
     def _scores(
@@ -229,11 +235,11 @@ class SlackScheduler(RequestedCapacity):
         return room is None or self._reservations.leaves(room, row, pod, without=pod.key)
 
     def _is_covered(self, claim: Nomination, room: Floats | None, entry: QueuedPod) -> bool:
-        # What the forecasts say while victims leave is no reason to ask others as well.
+        # Forecasts that change while victims leave are no reason to ask others as well.
         return (not entry.shape.online and not claim.restored) or super()._is_covered(claim, room, entry)
 
     def _admits(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster) -> Admits | None:
-        """Return what tells of rows whether the guard lets a pod pass there, and remembers where not."""
+        """Return a function that decides by the guard whether a pod passes on rows. It remembers the refused ones."""
         self._at_risk = []
         asks = super()._admits(snapshot, entry, forecaster)
         if asks is None:
@@ -275,7 +281,7 @@ class SlackScheduler(RequestedCapacity):
         return np.array([[cpu], [memory]], np.float64)
 
     def _refresh(self, now: float) -> None:
-        """Work the forecasts out for ``now``, and wake those who may profit where there is more room than before."""
+        """Compute the forecasts for ``now``. Wakes the pods that may profit where there is more room than before."""
         for row in self._forecast.refresh(now).tolist():
             if self._state.columns.alive[row]:
                 self._relieve_row(row)

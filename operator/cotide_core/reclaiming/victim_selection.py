@@ -1,9 +1,9 @@
-"""Who is taken off a node: pure choice among pods that may go.
+"""Chooses the pods to take off a node: a pure choice among pods that may go.
 
-Called by `slack_scheduler` for a batch pod that needs room and by `overload_monitor` for a node that has too little. A
-candidate frees amounts of what is lacking; a choice frees at least that much, and holds nobody it could do without.
-Invariants: no online pod is ever a candidate, and a protected pod only where an administrator overrides its owner;
-pods that would rather stay are chosen only where the others don't suffice; same candidates, same choice.
+Called by `slack_scheduler` for a batch pod that needs room and by `overload_monitor` for an overloaded node. A
+candidate frees some of the lacking amounts. A choice frees at least the lack, and contains only pods that it needs.
+Invariants: an online pod is never a candidate, and a protected pod only where an administrator overrides its owner.
+Pods that would rather stay are chosen only where the others don't suffice. Same candidates give the same choice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cotide_core.kernels.array_types import Floats
 from cotide_core.state.cluster_state import PodRecord
 
 Lost = Callable[[PodRecord], float]
-"""Tells the work that is lost with a pod, in core seconds."""
+"""Returns the work that is lost with a pod, in core seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Candidate:
 
     Attributes
     ----------
-    frees : (K,) what it would free of each of the K amounts in question.
+    frees : (K,) what it would free of each of the K lacking amounts.
     lost : core seconds of work that are lost with it.
     """
 
@@ -37,7 +37,7 @@ class Candidate:
 
     @property
     def cost(self) -> tuple[int, float, str]:
-        """What it costs to let it go: its owner's word first, then the work lost; the key breaks ties."""
+        """The cost of its leaving: its owner's preference first, then the work lost; the key breaks ties."""
         pod = self.record.pod
         return (pod.deletion_cost, self.lost, pod.key)
 
@@ -47,7 +47,7 @@ def may_go(record: PodRecord, workload_class: WorkloadClass, now: float, *, desp
 
     Parameters
     ----------
-    despite_owner : of the gratis pods, those whose owner says that they must not be disrupted, and no others.
+    despite_owner : takes only the gratis pods that their owner protects from disruption.
     """
     pod = record.pod
     return (
@@ -61,19 +61,19 @@ def may_go(record: PodRecord, workload_class: WorkloadClass, now: float, *, desp
 
 
 def fewest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate] | None:
-    """Return few pods that together free what is lacking, the least work lost among equals; None when all don't.
+    """Return few pods that together free what is lacking, the least work lost among equals; None if all together don't.
 
-    One pod where one suffices, the cheapest such; else the pod that fills most of the gap first, and at the end those
-    out again that are not needed. (The smallest set is a knapsack cover; this is the usual greedy.)
+    One pod where one suffices, the cheapest one. Otherwise the pod that fills most of the gap first. At the end pods
+    that are not needed drop out again. (The smallest set is a knapsack cover; this is the usual greedy.)
     """
     return _willing_first(candidates, lacking, _fewest)
 
 
 def cheapest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate] | None:
-    """Return pods in order of what they cost until they free what is lacking; None when all don't."""
+    """Return pods in order of their cost until they free what is lacking; None if all together don't."""
 
     def chosen(among: Sequence[Candidate], gap: Floats) -> list[Candidate] | None:
-        return _until_enough(sorted(among, key=lambda one: one.cost), gap)
+        return _until_enough(sorted(among, key=lambda candidate: candidate.cost), gap)
 
     return _willing_first(candidates, lacking, chosen)
 
@@ -108,7 +108,7 @@ def _fewest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate]
         return []
     alone = [candidate for candidate in candidates if (candidate.frees >= lacking).all()]
     if alone:
-        return [min(alone, key=lambda one: one.cost)]
+        return [min(alone, key=lambda candidate: candidate.cost)]
     left = sorted(candidates, key=lambda candidate: candidate.cost)
     gap, taken = lacking, list[Candidate]()
     while (gap > 0).any():
@@ -134,8 +134,8 @@ def _until_enough(ordered: Sequence[Candidate], lacking: Floats) -> list[Candida
 
 def _without_needless(taken: list[Candidate], lacking: Floats) -> list[Candidate]:
     freed = np.sum([candidate.frees for candidate in taken], axis=0) if taken else np.zeros(len(lacking))
-    for one in sorted(taken, key=lambda one: one.cost, reverse=True):
-        if (freed - one.frees >= lacking).all():
-            taken.remove(one)
-            freed = freed - one.frees
+    for candidate in sorted(taken, key=lambda candidate: candidate.cost, reverse=True):
+        if (freed - candidate.frees >= lacking).all():
+            taken.remove(candidate)
+            freed = freed - candidate.frees
     return taken

@@ -1,8 +1,8 @@
-"""Why a server could not be reached, in a few plain words with what to check; the same whichever library asked.
+"""Why a server could not be reached, in a few plain words and with advice; the same for every library.
 
-Called by `transport` and what asks a Prometheus (aiohttp), and by `official` (urllib3). Both libraries wrap what the
-system or TLS said in errors of their own, whose words are for programmers: classes, object reprs, a count of retries.
-The system's error is looked for inside.
+Called by `transport` and by the clients of Prometheus (aiohttp), and by `official` (urllib3). Both libraries wrap the
+error of the system or of TLS in errors of their own. Their words are for programmers: classes, object reprs, a count of
+retries. The system's error is looked for inside.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CLOSED: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 _WRAPPING: Final = ("reason", "os_error", "certificate_error", "original_error", "__cause__", "__context__")
 """Where the libraries keep the error inside."""
 _DEPTH: Final = 12
-"""Errors within one another that are looked through (chosen: urllib3 has five)."""
+"""Nested errors that are searched (chosen: urllib3 has five)."""
 
 
 class TrustSettings(NamedTuple):
-    """What settings of TLS are called where the user wrote them."""
+    """Names of the TLS settings where the user wrote them."""
 
     authority: str = "the certificate-authority of the kubeconfig"
     server_name: str = "tls-server-name"
@@ -47,11 +47,11 @@ def why_unreachable(
 
     Parameters
     ----------
-    server : the address that was asked; only its scheme matters here.
-    seconds : how long an answer was waited for, where that is known.
-    trust : which settings to check where certificates are at fault.
+    server : the requested address; only its scheme matters here.
+    seconds : how long the client waited for an answer, if known.
+    trust : the settings to check when certificates are at fault.
     """
-    # Those of aiohttp that hold another have its class as well, and none of its fields.
+    # Errors of aiohttp that contain another have its class as well, and none of its fields.
     inside = [
         cause for cause in _inside(error) if not hasattr(cause, "os_error") and not hasattr(cause, "certificate_error")
     ]
@@ -89,9 +89,9 @@ def _inside(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and those inside it, outermost first."""
     found, seen = [error], {id(error)}
     while found and len(seen) <= _DEPTH:
-        one = found.pop(0)
-        yield one
-        for inner in (*(getattr(one, name, None) for name in _WRAPPING), *one.args):
+        outer = found.pop(0)
+        yield outer
+        for inner in (*(getattr(outer, name, None) for name in _WRAPPING), *outer.args):
             if isinstance(inner, BaseException) and id(inner) not in seen:
                 seen.add(id(inner))
                 found.append(inner)

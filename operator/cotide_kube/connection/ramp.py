@@ -1,6 +1,6 @@
 """`ConnectionRamp`: opens connections to an API server as answers take long, and not one for each request of a burst.
 
-Used by `transport`. A burst on few open connections would else open dozens at once. Each costs both sides a TLS
+Used by `transport`. Otherwise a burst on few open connections would open dozens at once. Each costs both sides a TLS
 handshake, some 1 to 2 ms of processor time, which is more than the binding that it carries. Requests wait for a
 connection in use first. The bound rises by one with every few answers that a request waited for, and doubles each time
 that one waits for `PATIENCE_SECONDS`.
@@ -18,8 +18,9 @@ FIRST: Final = 8
 ANSWERS_A_CONNECTION: Final = 16
 """Answers while requests wait, after which the bound rises by one (chosen: a handshake costs a sixteenth of that)."""
 PATIENCE_SECONDS: Final = 0.02
-"""Wait after which the bound doubles (chosen: above an answer of 5 ms behind three others; a server that takes .1 s
-has all 64 connections after .06 s)."""
+"""Wait after which the bound doubles. Chosen: above an answer of 5 ms behind three others; a server that takes .1 s has
+all 64 connections after .06 s.
+"""
 FORGET_SECONDS: Final = 30.0
 """Rest after which the bound starts over: the connector closes idle connections by then (`transport`)."""
 
@@ -41,7 +42,7 @@ class ConnectionRamp:
     Parameters
     ----------
     most : int
-        Bound from which on nothing waits here: the connector has the same one and counts the wait.
+        Bound at which nothing waits here: the connector has the same bound and counts the wait.
     """
 
     def __init__(self, most: int) -> None:
@@ -103,7 +104,7 @@ class ConnectionRamp:
         """Give turns to those that wait, first come, first served."""
         while self._waiting and (self._under_way < self._bound or self._bound >= self._most):
             _, turn = self._waiting.popleft()
-            if not turn.done():  # else its request was cancelled
+            if not turn.done():  # otherwise its request was cancelled
                 self._under_way += 1
                 turn.set_result(None)
 

@@ -155,7 +155,7 @@ def test_an_answer_that_is_far_too_large_is_not_read(
     code, lines = said(command)
     assert (code, len(lines)) == (1, 1)
     assert f"the API server {server.url} (kubeconfig " in lines[0]
-    assert "sends an answer of more than 2 MiB, of which no more are read; is it one?" in lines[0]
+    assert "sends an answer of more than 2 MiB, which is the most that is read; is it one?" in lines[0]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -168,7 +168,7 @@ def test_few_bytes_that_unpack_to_many_are_not_unpacked(
     code, lines = said(command)
     assert (code, len(lines)) == (1, 1)
     assert f"the API server {server.url} (kubeconfig " in lines[0]
-    assert "more than 2 MiB, of which no more are read; is it one?" in lines[0]
+    assert "more than 2 MiB, which is the most that is read; is it one?" in lines[0]
 
 
 @pytest.mark.parametrize(("status", "hint"), [(401, "are not accepted"), (403, "grant this user")])

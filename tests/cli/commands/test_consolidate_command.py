@@ -84,11 +84,11 @@ def test_a_plan_says_what_moves_where_and_changes_nothing(server: ThreadedServer
     assert data["risks"] == ["pod default/web-1 is its controller's only one: it is away while it moves"]
     assert not cordoned(core, "n0")
     stays = {one["node"]: one["why"] for one in data["notFreed"]}
-    assert stays["n1"] == "it takes pods of nodes that are freed"
+    assert stays["n1"] == "it receives pods of freed nodes"
     assert "Insufficient cpu" in stays["n2"]
     shown = consolidate(server, tmp_path)
     assert "3 of 3 nodes in use -> 2 (at least 2 by volume), 1 pod moves" in shown.stdout
-    assert ["n1", "-", "it", "takes"] in [line.split()[:4] for line in shown.stdout.splitlines()]
+    assert ["n1", "-", "it", "receives"] in [line.split()[:4] for line in shown.stdout.splitlines()]
 
 
 def test_a_pool_that_is_left_out_keeps_its_nodes(server: ThreadedServer, core: Any, tmp_path: Path) -> None:

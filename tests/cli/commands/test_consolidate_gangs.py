@@ -70,7 +70,7 @@ def test_a_budget_that_lets_one_go_keeps_it_and_the_plan_says_so(
         assert time.monotonic() < until
         time.sleep(0.05)
     kept = {one["node"]: one["why"] for one in consolidate(server, tmp_path, "--move-gangs")["kept"]}
-    assert kept["n0"] == "its gang can only move as a whole, and a disruption budget lets fewer go at once"
+    assert kept["n0"] == "its gang can only move as a whole, and a disruption budget allows fewer at once"
 
 
 def test_apply_evicts_all_of_it_and_waits_until_all_are_back(server: ThreadedServer, core: Any, tmp_path: Path) -> None:

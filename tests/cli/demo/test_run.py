@@ -88,7 +88,7 @@ def test_hierarchical_decides_by_forecasts_of_real_use(demo: tuple[dict[str, dic
     text = (ledger / "hierarchical" / "ledger.jsonl").read_text()
     for kind in ("NodeUsageSampled", "NodeForecasted"):
         assert f'"kind":"{kind}"' in text, kind
-    assert "most is left there beside the predicted load" in text
+    assert "most is left there next to the predicted load" in text
     assert "cotide.dev/reclaimed-cpu" in text
 
 

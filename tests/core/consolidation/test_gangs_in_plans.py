@@ -193,14 +193,14 @@ def kept(state: ClusterState, constraints: Constraints = WHOLE) -> set[str]:
 
 def test_why_a_gang_that_could_only_move_as_a_whole_does_not_is_said() -> None:
     apart = cluster(member("x0", "n0", 100, 2), member("x1", "n1", 100, 2))
-    assert kept(apart) == {"its gang can only move as a whole, and stands on several nodes"}
+    assert kept(apart) == {"its gang can only move as a whole, and is on several nodes"}
     large = cluster(*[member(f"x{at}", "n0", 100, 4) for at in range(4)])
     assert kept(large) == {"its gang can only move as a whole, which is more pods than may be on their way at once"}
     covered = {f"d/x{at}": PodFacts(budgets=("d/b",)) for at in range(2)}
     state = cluster(*[member(f"x{at}", "n0", 100, 2) for at in range(2)])
     one_by_one = Constraints(WHOLE.rules, covered, {"d/b": 1})
     assert kept(state, one_by_one) == {
-        "its gang can only move as a whole, and a disruption budget lets fewer go at once"
+        "its gang can only move as a whole, and a disruption budget allows fewer at once"
     }
     assert kept(state, Constraints(WHOLE.rules, covered, {"d/b": 2})) == set()
     partial = cluster(*[member(f"x{at}", "n0", 100, 3) for at in range(2)])

@@ -89,17 +89,17 @@ def test_two_pods_of_which_either_alone_would_fit_are_not_called_a_matter_of_ser
 def test_a_node_that_takes_pods_and_one_that_is_left_out_say_so() -> None:
     state = cluster(service("a", "n0", 100), service("b", "n1", 300), service("c", "n2", 200))
     found, _ = lines(state, left_out="n2")
-    assert found["n1"].why == "it takes pods of nodes that are freed"
-    assert found["n2"] == Left("", "n2", "it is left out, or somebody has cordoned it")
+    assert found["n1"].why == "it receives pods of freed nodes"
+    assert found["n2"] == Left("", "n2", "it is left out or cordoned")
     assert "n0" not in found
 
 
 def test_bounds_of_moves_are_told_apart() -> None:
     spread = [service(str(at), f"n{at}", 100) for at in range(3)]
     found, _ = lines(cluster(*spread), MoveRules(reserve_share=0.0, moves_per_node=0))
-    assert found["n0"].why == "1 pod would move, 0 may for one node"
+    assert found["n0"].why == "1 pod would move, at most 0 may for one node"
     found, _ = lines(cluster(*spread), MoveRules(reserve_share=0.0, most_moves=1))
-    assert found["n2"].why == "the plan moves 1 pod already, 1 may"
+    assert found["n2"].why == "the plan already moves 1 pod, at most 1 may"
 
 
 def test_a_gang_that_can_spare_no_more_is_the_reason() -> None:

@@ -109,8 +109,8 @@ def test_nothing_is_drained_while_pods_want_a_node_nor_for_long_after_one_was_gi
     [
         (Standing(Mark.DRAINING, NOW - 1.0), "killed"),
         (Standing(Mark.FREED, NOW - 1.0, pods=1), "pods came"),
-        (Standing(Mark.FREED, NOW - 3601.0), "nobody took it"),
-        (Standing(Mark.EMPTYING, NOW - 1000.0, 1, 200.0, 499.0), "is not after 1000 s"),
+        (Standing(Mark.FREED, NOW - 3601.0), "it was not taken in"),
+        (Standing(Mark.EMPTYING, NOW - 1000.0, 1, 200.0, 499.0), "is not empty after 1000 s"),
         (Standing(Mark.EMPTYING, NOW - 1000.0, 1, 200.0, 501.0), ""),
         (Standing(Mark.FREED, NOW - 3599.0), ""),
         (Standing(Mark.NONE, NOW - 9e9), ""),

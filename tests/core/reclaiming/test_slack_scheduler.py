@@ -88,7 +88,7 @@ def test_a_batch_pod_goes_where_the_predicted_peak_leaves_most() -> None:
     )
     assert binds(out) == {"x": "b"}
     (bind,) = [one for one in out if isinstance(one, Bind)]
-    assert bind.reason == ("hierarchical: most is left there beside the predicted load (100m of 1000m cpu after it)")
+    assert bind.reason == ("hierarchical: most is left there next to the predicted load (100m of 1000m cpu after it)")
 
 
 def test_gratis_leaves_room_for_the_predicted_batch_load_where_batch_may_go() -> None:

@@ -120,4 +120,4 @@ def test_who_asks_to_put_back_is_told_when_there_was_nothing(tmp_path: Path, cap
     """As with the path of a journal that nobody wrote."""
     with caplog.at_level(logging.INFO):
         undo_what_was_left(tmp_path / "journal")
-    assert caplog.messages == [f"{tmp_path}/journal: no agent before left anything to put back"]
+    assert caplog.messages == [f"{tmp_path}/journal: no former agent left files to restore"]

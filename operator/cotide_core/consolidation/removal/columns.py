@@ -1,16 +1,18 @@
 """`RemovalColumns`: the engine's snapshot laid out for thousands of "what if this node went?".
 
 Made from the state by `columns_of`; read by `what_if` and `drain_plan`. Pods that fit on the same nodes share a shape,
-as in the engine, and what a node itself decides (labels, taints, cordons, readiness) is asked of the engine's own
-`Feasibility`, once for each distinct constraints. The rest becomes amounts: beside the engine's resources there are
+as in the engine. The engine's own `Feasibility` decides what depends on the node itself (labels, taints, cordons,
+readiness), once for each distinct constraints. The rest becomes amounts. The engine's resources get these further
+columns:
 
 - two columns of physical cpu and memory, which reclaimed capacity may not exceed (as in `Feasibility`);
-- two columns of what the host-load forecast leaves free on a node, and one of the pods that a service there can bear;
-- a column for each host port that more than one pod holds, of which a node has one; ports that the same pods hold
-  share theirs. Addresses are not told apart: two pods on different addresses of a port, which the engine would let
+- two columns of the free amounts by the host-load forecast of a node, and one of the pods that a service there can
+  bear;
+- a column for each host port that more than one pod holds; each node has one of it. Ports that the same pods hold share
+  their column. Addresses are not distinguished: two pods on different addresses of a port, which the engine would let
   share a node, count as a conflict.
 
-Services of exclusive Workloads are counted on their own. Invariant: a pod that the kernel puts on a node passes
+Services of exclusive Workloads are counted separately. Invariant: a pod that the kernel puts on a node passes
 `Feasibility.code` there after the moves before it (tests/core/consolidation/test_what_if.py).
 """
 
@@ -38,7 +40,9 @@ MOST_PORTS: Final = 4096
 
 UNLIMITED: Final = 2**62
 EXTRA: Final = 5
-"""Columns beside the engine's resources: physical cpu and memory, forecast cpu and memory, pods that services bear."""
+"""Columns in addition to the engine's resources: physical cpu and memory, forecast cpu and memory, pods that services
+bear.
+"""
 
 
 Ports = dict[tuple[str, int], int]
@@ -55,12 +59,12 @@ class TargetGuard(Protocol):
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is forecast of the nodes that might take moved pods.
+    """The forecasts about the nodes that might take moved pods.
 
     Attributes
     ----------
     room : (2, N) cpu and memory that a node may still take by its forecast over the horizon; None without forecasts.
-    guard : of latency limits; None without services or forecasts. While it is asked, a node with an online service
+    guard : of latency limits; None without services or forecasts. With a guard, a node with an online service
         takes at most one batch or gratis pod in a plan, since the answers are about one pod more.
     """
 
@@ -76,14 +80,14 @@ class RemovalColumns:
     ----------
     names : (N,) of the nodes, empty for a dead row. keys : (P,) of the pods.
     capacity, free : (N, K) amounts. takes, wants : (S, K) what a pod of a shape holds, and what must be free for it
-        (0: not looked at).
+        (0: not checked).
     allowed : (S, N) whether the node itself takes the shape.
     shape_of, row_of : (P,) of each pod. stays : (P,) its `Stay`. weight : (P,) bytes of memory that it holds.
     services : (N, W) online pods of each Workload with a promise; exclusive : (W,); service_of : (S,), -1 for none.
     p50, p90 : (P,) seconds until it ends by itself.
-    gang_of : (P,) the gang whose spare pods a pod is counted among, -1 for none. gang_spare : (G,) its pods beyond what
-        it must have, below 0 where some lack.
-    whole_of : (P,) the gang with all of which a pod leaves its node, -1 for none.
+    gang_of : (P,) the gang that counts a pod among its spare pods, -1 for none. gang_spare : (G,) its pods beyond
+        its minimum, below 0 where some are missing.
+    whole_of : (P,) the gang that leaves the pod's node as a whole with it, -1 for none.
     shapes : the engine's, by number. resources : names of the first columns.
     """
 
@@ -120,7 +124,7 @@ class RemovalColumns:
         Raises
         ------
         InputError
-            When there is no node of a name.
+            When a name has no node.
         """
         found = {name: row for row, name in enumerate(self.names) if name}
         unknown = next((name for name in names if name not in found), None)
@@ -135,7 +139,7 @@ def columns_of(
     """Lay the state of a cluster out; it makes the resource columns that its pods name."""
     outlook = outlook or Outlook()
     records = [record for record in state.records() if record.row >= 0]
-    # What a latency limit bears depends on the job; else pods that fit alike are alike.
+    # The room under a latency limit depends on the job; otherwise pods that fit alike are alike.
     table = ShapeTable(by_job=outlook.guard is not None)
     shapes: dict[Shape, int] = {}
     shape_of = np.array(
@@ -198,7 +202,7 @@ def _allowed(snapshot: Snapshot, shapes: list[Shape], guard: TargetGuard | None)
     size = snapshot.size
     allowed = np.zeros((len(shapes), size), np.bool_)
     for number, shape in enumerate(shapes):
-        # Who keeps others off stays where it is, so that what holds now holds for the whole plan.
+        # A pod that keeps others off stays where it is, so that what holds now holds for the whole plan.
         allowed[number] = feasibility.node_codes(shape.fit, snapshot)[:size] == FITS
         if guard is not None:
             rows = np.flatnonzero(allowed[number])
@@ -227,9 +231,9 @@ def _demand(fit: FitShape, resources: int, ports: Ports, takes: Integers, wants:
 
 
 def _ports(fits: list[FitShape], pods_of: Integers) -> Ports:
-    """Return the columns of host ports; a port that one pod holds is nobody's to miss, and has none.
+    """Return the columns of host ports; a port of one pod only has no conflict, and no column.
 
-    Fifteen pods may name 4,000 ports, which would be as many columns of each node. ``pods_of``: of each shape.
+    Fifteen pods may name 4,000 ports, which would become as many columns of each node. ``pods_of``: of each shape.
     """
     holders: dict[tuple[str, int], list[int]] = {}
     for number, fit in enumerate(fits):
@@ -247,10 +251,12 @@ def _ports(fits: list[FitShape], pods_of: Integers) -> Ports:
 
 
 def _extra(snapshot: Snapshot, ports: Ports, outlook: Outlook, *, full: bool) -> tuple[Integers, Integers]:
-    """Return the (EXTRA, N) and the (ports, N) columns beside the engine's: what there is, or what is free of it."""
+    """Return the (EXTRA, N) and the (ports, N) columns that follow the engine's: the total, or the free part of it."""
     extra = np.full((EXTRA, snapshot.size), UNLIMITED, np.int64)
     extra[:2] = snapshot.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1]
-    first = {column: port for port, column in reversed(ports.items())}  # of those that share one, which the same hold
+    first = {
+        column: port for port, column in reversed(ports.items())
+    }  # of ports with the same pods, which share one column
     of_ports = np.ones((len(first), snapshot.size), np.int64)
     if not full:
         extra[:2] -= snapshot.held[:ONLINE_RANK].sum(axis=0)

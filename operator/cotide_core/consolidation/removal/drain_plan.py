@@ -1,13 +1,13 @@
-"""The live plan: which nodes can be freed, by which moves, within all rules and budgets.
+"""The live plan: finds nodes that can be freed and the moves for it, within all rules and budgets.
 
-Called by `cotide consolidate`. Nodes are tried cheapest first (fewest pods, then fewest bytes), each as a whole: only
-when every pod of a node finds another is it freed. Nodes that took a moved pod are not freed, so that nobody moves
-twice, and moves need no order among each other: every target has room as things are, and none is freed. So a light
-node that took a pod of a lighter one costs a freed node, or a heavier one in its place: further tries set the lightest
-nodes aside, as many as the first try freed and some more, which take nothing until they are found not to go. The try
-that frees most nodes counts, of those the one that moves fewest pods. Nodes that are empty are free without a move,
-and take nothing. No more pods of a gang move than it can spare, or all of it, off its one node. Nodes that are being
-drained come first: what is still on them will need room too, and room that is not kept for it would be given twice.
+Called by `cotide consolidate`. Nodes are tried cheapest first (fewest pods, then fewest bytes), each as a whole: a node
+is free only when every pod of it finds another. Nodes that took a moved pod are not freed, so no pod moves twice. Moves
+need no order among each other: every target has room as things are, and none is freed. So a light node that took a pod
+of a lighter one costs a freed node, or a heavier one in its place. Further tries reserve the lightest nodes, as many as
+the first try freed and some more. These take nothing until the plan finds that they can't go. The try that frees most
+nodes counts; of several, the one that moves fewest pods. Empty nodes are free without a move, and take nothing. A gang
+moves no more pods than it can spare, or all of them, off its one node. Nodes that are being drained come first: their
+remaining pods will need room too, and room that is not kept for them would be given twice.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 SET_ASIDE: Final = (1.0, 1.05, 1.1, 1.2)
-"""Nodes that further tries set aside, as shares of what the first try freed (chosen: no one of them is best always)."""
+"""Nodes that further tries reserve, as shares of the nodes that the first try freed (chosen: no single share is always
+best).
+"""
 MAX_SET_ASIDE: Final = 2000
-"""Nodes of a cluster in which there are further tries (chosen: all take less than the first takes with 10,000)."""
+"""Largest cluster with further tries (chosen: all take less than the first takes with 10,000)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """A node that can go, and what it takes.
+    """A node that can go, and its cost.
 
     Attributes
     ----------
@@ -48,13 +50,13 @@ class Freed:
 
     @property
     def at_once(self) -> int:
-        """Pods that are on their way at once, at most."""
+        """Most pods that are on their way at once."""
         return max((len(pair) for pair in self.together), default=min(len(self.moves), 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Emptying:
-    """A node that will be empty by itself: cordon it and wait, the median and nine times in ten."""
+    """A node that will be empty by itself: cordon it and wait for the median and p90 times."""
 
     node: str
     p50_seconds: float
@@ -63,14 +65,14 @@ class Emptying:
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """What to do, and what was left.
+    """What to do, and what stays.
 
     Attributes
     ----------
-    freed : in the order to go through. emptying : nodes better left to empty by themselves.
+    freed : in the order of draining. emptying : nodes that had better empty by themselves.
     kept : nodes with a pod that must stay, one such pod each.
-    used_before, used_after : nodes with pods to place, now and when this plan, and what is begun, is carried out.
-    fewest : no plan, whatever it moves, has fewer nodes in use (by volume of the requests).
+    used_before, used_after : nodes with pods to place, now and after this plan and the drains in progress.
+    fewest : the least number of nodes in use of any plan (by volume of the requests).
     """
 
     freed: tuple[Freed, ...]
@@ -87,18 +89,18 @@ class DrainPlan:
 
 
 def drain_plan(
-    columns: RemovalColumns, rules: MoveRules, excluded: Booleans | None = None, begun: Booleans | None = None
+    columns: RemovalColumns, rules: MoveRules, excluded: Booleans | None = None, draining: Booleans | None = None
 ) -> DrainPlan:
     """Return the plan of further nodes.
 
     Parameters
     ----------
-    excluded : (N,) nodes that are not to be freed (they may take pods).
-    begun : (N,) nodes that are being drained. Their pods get room before all others; where one of them finds none, no
+    excluded : (N,) nodes that must not be freed (they may take pods).
+    draining : (N,) nodes that are being drained. Their pods get room before all others; if one of them finds none, no
         node with pods is freed.
     """
     board = board_of(columns, rules.reserve_share)
-    begun = np.zeros(columns.nodes, np.bool_) if begun is None else begun & ~board.closed
+    draining = np.zeros(columns.nodes, np.bool_) if draining is None else draining & ~board.closed
     alive = ~board.closed
     present = columns.stays != Stay.GOES
     loads = np.bincount(columns.row_of[present], minlength=columns.nodes)
@@ -106,14 +108,14 @@ def drain_plan(
     blocked = np.zeros(columns.nodes, np.bool_)
     blocked[columns.row_of[present & (columns.stays != Stay.NONE)]] = True
     used = alive & (loads > 0)
-    excluded = begun if excluded is None else excluded | begun
+    excluded = draining if excluded is None else excluded | draining
     emptying = _emptying(columns, rules, used & ~excluded)
     on_their_own = np.isin(np.arange(columns.nodes), [row for row, _ in emptying])
-    # What is empty, or will be, takes nothing.
+    # Nodes that are or will be empty take nothing.
     board.closed[alive & ((loads == 0) | on_their_own) & ~excluded] = True
     targets = np.full(len(columns.keys), -2, np.int64)
-    # A pod that a budget holds now, since another of its service is on its way, goes all the same when that is ready.
-    stuck = replace_pods(board, np.flatnonzero(begun), targets, False) > 0
+    # A pod that a budget holds now, since another of its service is on its way, goes anyway when that is ready.
+    stuck = replace_pods(board, np.flatnonzero(draining), targets, False) > 0
     received = np.zeros(columns.nodes, np.bool_)
     received[targets[targets >= 0]] = True
     tried = np.flatnonzero(used & ~blocked & ~excluded & ~on_their_own & ~received)
@@ -126,7 +128,7 @@ def drain_plan(
         tuple(one for _, one in emptying),
         tuple(_kept(columns, np.flatnonzero(blocked & used & ~on_their_own))),
         int(np.count_nonzero(used)),
-        int(np.count_nonzero(used if stuck else used & ~begun)) - best.nodes,
+        int(np.count_nonzero(used if stuck else used & ~draining)) - best.nodes,
         _fewest(columns, present),
     )
 
@@ -141,7 +143,9 @@ class _Try(NamedTuple):
 
 
 def _best_try(columns: RemovalColumns, board: Board, rules: MoveRules, rows: Integers, targets: Integers) -> _Try:
-    """Return the try that frees most, then moves least, then sets fewest aside; `targets`: of pods placed before."""
+    """Return the try that frees most, then moves least, then reserves fewest nodes; `targets`: of pods placed
+    before.
+    """
     before = int(np.count_nonzero(targets >= 0))
 
     def one(aside: int) -> _Try:
@@ -169,7 +173,9 @@ class GangSpare(NamedTuple):
 
 @compiled
 def give_spare(board: Board, spare: GangSpare, row: int, sign: int) -> bool:
-    """Give back what the gangs of a node's pods can spare, or take it with sign -1; whether none has less than none."""
+    """Give back what the gangs of a node's pods can spare, or take it with sign -1; whether all stay at zero or
+    above.
+    """
     enough = True
     for index in range(board.first[row], board.first[row + 1]):
         pod = board.pods[index]
@@ -182,7 +188,7 @@ def give_spare(board: Board, spare: GangSpare, row: int, sign: int) -> bool:
 
 @compiled
 def take_spare(board: Board, spare: GangSpare, row: int) -> bool:
-    """Take what the pods of a node need of what their gangs can spare; nothing where one of these can't."""
+    """Take the spare pods that a node's pods need of their gangs; nothing if one gang has too few."""
     if give_spare(board, spare, row, -1):
         return True
     give_spare(board, spare, row, 1)
@@ -191,11 +197,13 @@ def take_spare(board: Board, spare: GangSpare, row: int) -> bool:
 
 @compiled
 def free_one(board: Board, spare: GangSpare, row: int, targets: Integers) -> int:
-    """Free a node if all its pods find another: 0 then; else the number of a pod that finds none and 1, -1 of gangs."""
+    """Free a node if all its pods find another: returns 0 then, otherwise the number of a pod that finds none plus 1,
+    -1 for gangs.
+    """
     if not take_spare(board, spare, row):
         return -1
-    one = np.full(1, row, np.int64)
-    without = replace_pods(board, one, targets, True)
+    alone = np.full(1, row, np.int64)
+    without = replace_pods(board, alone, targets, True)
     if without:
         give_spare(board, spare, row, 1)
     return without
@@ -203,7 +211,7 @@ def free_one(board: Board, spare: GangSpare, row: int, targets: Integers) -> int
 
 @compiled
 def movable_pods(board: Board, row: int) -> int:
-    """Return how many pods of a node would move."""
+    """Return the number of pods of a node that would move."""
     count = 0
     for index in range(board.first[row], board.first[row + 1]):
         count += board.stays[board.pods[index]] == 0
@@ -216,9 +224,9 @@ def free_in_turn(
 ) -> Booleans:
     """Free one node after the other while all its pods find another; returns which of the rows were freed.
 
-    The first `aside` rows take nothing until they were asked and did not go. After them room only becomes less as the
-    plan grows. So a shape that finds no node when one node asks and none when another does (each time all but the
-    asking node were looked at) never will again; nodes with such a pod are passed over.
+    The first `aside` rows take nothing until they were tried and did not go. After them room only becomes less as the
+    plan grows. So a shape that finds no node in two tries (each time all but the node itself were looked at) never
+    finds one again. Nodes with such a pod are skipped.
     """
     freed = np.zeros(rows.shape[0], np.bool_)
     received = np.zeros(board.closed.shape[0], np.bool_)
@@ -244,7 +252,7 @@ def free_in_turn(
             continue
         without = free_one(board, spare, row, targets)
         if without > 0:
-            # It may have been another pod of its own node that took the last room: ask for it alone.
+            # Another pod of its own node may have taken the last room: try it alone.
             shape = board.shape_of[without - 1]
             board.closed[row] = True
             hopeless[shape] += best_node(board, shape) < 0
@@ -277,7 +285,7 @@ def _freed(columns: RemovalColumns, board: Board, row: int, targets: Integers) -
 
 
 def _emptying(columns: RemovalColumns, rules: MoveRules, candidates: Booleans) -> list[tuple[int, Emptying]]:
-    """Return the nodes whose pods all end soon, nine times in ten."""
+    """Return the nodes with pods that all end soon, nine times in ten."""
     last = np.zeros((2, columns.nodes))
     present = columns.stays != Stay.GOES
     np.maximum.at(last[0], columns.row_of[present], columns.p50[present])

@@ -1,9 +1,9 @@
-"""Gangs in plans of removal: how many pods of each may go, which go as a whole, and who is left when too many do.
+"""Gangs in plans of removal: how many pods of each may go, which gangs go as a whole, and what stays if too many go.
 
-Called by `columns`, `what_if` and `scenario`. A gang below its minimum does no work, so that a plan moves no more of
-it at once than it can spare, or, where that is asked for, all of it off the one node it stands on. Of the pods that
-lost their node as many find another as it lacks then, or none, as when gangs start. Pods that succeeded count as
-holding (`queueing.gangs`).
+Called by `columns`, `what_if` and `scenario`. A gang below its minimum does no work. So a plan moves no more of it at
+once than it can spare or, where that is asked for, all of it off its one node. Of the pods that lost their node, as
+many find another as the gang then lacks, or none, as when gangs start. Pods that succeeded count as holding
+(`queueing.gangs`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotide_core.state.cluster_state import PodRecord
 
 
 def succeeded_of(pods: Iterable[Pod]) -> dict[str, int]:
-    """Return how many pods of each gang succeeded: as its Job counts, or as many as are seen, by key of the gang."""
+    """Return how many pods of each gang succeeded: by its Job's count, or by the number seen, by key of the gang."""
     seen: dict[str, int] = {}
     counted: dict[str, int] = {}
     for pod in pods:
@@ -41,7 +41,7 @@ def gangs_of(everybody: Iterable[PodRecord], placed: Sequence[PodRecord]) -> tup
     -------
     tuple
         (P,) the number of each pod's gang, -1 for none; (G,) pods of each beyond its minimum; (G,) pods of each that
-        hold a node and are not on their way out.
+        hold a node and are not leaving.
     """
     gangs: dict[str, int] = {}
     rules: list[Gang] = []
@@ -73,20 +73,21 @@ def whole_gangs(
     budgets: Mapping[str, int],
     most: int,
 ) -> Integers:
-    """Say which gangs leave their node as a whole, if at all: all of each stands there, and may go at once.
+    """Find the gangs that leave their node as a whole, if at all: all of each is there, and may go at once.
 
-    A gang that can spare as many as stand on any one node moves one by one; one that lacks some is left alone.
+    A gang that can spare as many as are on any one node moves pod by pod; a gang below its minimum is skipped.
 
     Parameters
     ----------
-    gang_of, row_of, stays : (P,) of each pod; into ``stays`` is written why a gang that would have to can't.
+    gang_of, row_of, stays : (P,) of each pod; ``stays`` gets the reason for each gang that would have to move as a
+    whole and can't.
     spare, holding : (G,) see `gangs_of`.
-    budgets_of, budgets : disruption budgets that cover each pod, and how many pods each lets go now.
+    budgets_of, budgets : disruption budgets that cover each pod, and how many pods each allows to go now.
     most : pods of a gang that may leave together.
 
     Returns
     -------
-    (P,) the number of the gang with which a pod leaves, -1 for none.
+    (P,) the number of the gang that leaves together with a pod, -1 for none.
     """
     whole_of = np.full(len(gang_of), -1, np.int64)
     movable = np.flatnonzero((gang_of >= 0) & (stays == Stay.NONE))
@@ -100,7 +101,7 @@ def whole_gangs(
         for name in (name for pod in pods for name in budgets_of[pod]):
             covered[name] = covered.get(name, 0) + 1
         if len(on_row) > 1:
-            if spare[gang] == 0:  # one that can spare some moves as far as it can, node by node
+            if spare[gang] == 0:  # a gang that can spare some pods moves as far as it can, node by node
                 stays[pods] = Stay.GANG_APART
         elif len(pods) > most:
             stays[pods] = Stay.GANG_LARGE
@@ -112,13 +113,13 @@ def whole_gangs(
 
 
 def whole_or_none(gang_of: Integers, gang_spare: Integers, question: Integers, targets: Integers) -> Integers:
-    """Take back the targets of pods whose gang would lack some all the same; returns those pods.
+    """Take back the targets of pods if their gang would still lack some; returns those pods.
 
-    What they would have taken is not given to others: an answer errs towards waiting.
+    The room that they would have taken is not given to others: an answer errs towards waiting.
 
     Parameters
     ----------
-    gang_of, question : (P,) each pod's gang, -1 for none; and which removal it is asked about in.
+    gang_of, question : (P,) each pod's gang, -1 for none; and the removal that it belongs to.
     targets : (P,) nodes, -1 for a pod that finds none, -2 for one that needs none; written.
     """
     asked = np.flatnonzero((gang_of >= 0) & (targets > -2))

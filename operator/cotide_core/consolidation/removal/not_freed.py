@@ -1,8 +1,9 @@
-"""`not_freed`: why a plan leaves nodes in use, asked of each once all of the plan's moves are made.
+"""`not_freed`: why a plan leaves nodes in use, found for each once all of the plan's moves are made.
 
-Called by `cotide consolidate`. Nodes with a pod that must stay are the plan's own `kept`; these are the others: one pod
-of each that finds no node, in the words of `why_not` (room, a forecast, a latency limit), or the bound that was met.
-Room only becomes less as a plan grows, so what is true of its end was true when it tried the node. Pure.
+Called by `cotide consolidate`. Nodes with a pod that must stay are the plan's own `kept`. This module explains the
+others. It names one pod of each that finds no node, in the words of `why_not` (room, a forecast, a latency limit), or
+the bound that was met. Room only becomes less as a plan grows, so what is true at its end was true when it tried the
+node. Pure.
 """
 
 from __future__ import annotations
@@ -36,32 +37,33 @@ def not_freed(
     most: int,
     kept: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[tuple[Left, ...], int]:
-    """Return a line for each node in use that is neither freed, left to empty nor kept, and how many more there are.
+    """Return a line for each node in use that is neither freed, left to empty nor kept, and the number of further ones.
 
     Parameters
     ----------
-    columns, rules, excluded : what the plan was made of.
-    most : lines at most; nodes that the plan tried in vain come first, of these the lightest, then those that take pods
+    columns, rules, excluded : the input of the plan.
+    most : lines at most; nodes that the plan failed to free come first, of these the lightest, then those that take
+    pods
         or are left out.
     kept : by name, why no program may take a node out of service.
     """
     present = columns.stays != Stay.GOES
     loads = np.bincount(columns.row_of[present], minlength=columns.nodes)
-    said = (
+    explained = (
         {freed.node for freed in plan.freed}
         | {emptying.node for emptying in plan.emptying}
         | {left.node for left in plan.kept}
     )
-    rows = [int(row) for row in np.flatnonzero(loads) if columns.names[row] and columns.names[row] not in said]
+    rows = [int(row) for row in np.flatnonzero(loads) if columns.names[row] and columns.names[row] not in explained]
     board, received = _after(columns, rules, plan)
     rows.sort(key=lambda row: (bool(excluded[row]) or columns.names[row] in received, loads[row], row))
     spare, moved = _gang_spare(columns, plan), plan.moves
     lines = []
     for row in rows[:most]:
         if excluded[row]:
-            why, pod = kept.get(columns.names[row], "it is left out, or somebody has cordoned it"), ""
+            why, pod = kept.get(columns.names[row], "it is left out or cordoned"), ""
         elif columns.names[row] in received:
-            why, pod = "it takes pods of nodes that are freed", ""
+            why, pod = "it receives pods of freed nodes", ""
         else:
             pod, why = _asked(columns, rules, board, row) or _bound(columns, rules, row, spare, moved)
         lines.append(Left(pod, columns.names[row], why))
@@ -85,11 +87,11 @@ def _after(columns: RemovalColumns, rules: MoveRules, plan: DrainPlan) -> tuple[
 
 
 def _asked(columns: RemovalColumns, rules: MoveRules, board: Board, row: int) -> tuple[str, str] | None:
-    """Return a pod of the node that finds no other, the largest of those, and why; None when all find one."""
+    """Return a pod of the node that finds no other, the largest of those, and the reason; None when all find one."""
     of_node = board.pods[board.first[row] : board.first[row + 1]]
     movable = int(np.count_nonzero(columns.stays[of_node] == Stay.NONE))
     if movable > rules.moves_per_node:
-        return "", f"{counted(movable, 'pod')} would move, {rules.moves_per_node} may for one node"
+        return "", f"{counted(movable, 'pod')} would move, at most {rules.moves_per_node} may for one node"
     one, targets = np.array([row], np.int64), np.full(len(columns.keys), -2, np.int64)
     found = None
     if replace_pods(board, one, targets, False):
@@ -100,14 +102,14 @@ def _asked(columns: RemovalColumns, rules: MoveRules, board: Board, row: int) ->
 
 
 def _bound(columns: RemovalColumns, rules: MoveRules, row: int, spare: dict[int, int], moved: int) -> tuple[str, str]:
-    """Return which bound keeps a node whose pods would all find another."""
+    """Return the bound that keeps a node although all its pods would find another."""
     wanted: dict[int, int] = {}
     for pod in np.flatnonzero((columns.row_of == row) & (columns.stays == Stay.NONE) & (columns.gang_of >= 0)):
         gang = int(columns.gang_of[pod])
         wanted[gang] = wanted.get(gang, 0) + 1
         if wanted[gang] > spare[gang]:
             return columns.keys[pod], WORDS[Stay.GANG]
-    return "", f"the plan moves {counted(moved, 'pod')} already, {rules.most_moves} may"
+    return "", f"the plan already moves {counted(moved, 'pod')}, at most {rules.most_moves} may"
 
 
 def _gang_spare(columns: RemovalColumns, plan: DrainPlan) -> dict[int, int]:

@@ -1,8 +1,8 @@
-"""`outlook_of`: what the engine's own forecasts say about nodes that might take moved pods.
+"""`outlook_of`: the engine's own forecasts about nodes that might take moved pods.
 
-Called by `cotide consolidate`. Host load: where a node has a forecast in force beside fresh measurements, it takes no
-more than it leaves free; elsewhere requests decide. Latency limits: the engine's guard is asked about each kind of pod
-on each node with a service, at the request rates that were measured.
+Called by `cotide consolidate`. Host load: a node with a current forecast and fresh measurements takes no more than the
+forecast leaves free; elsewhere requests decide. Latency limits: the engine's guard judges each kind of pod on each node
+with a service, at the measured request rates.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 STALE_SECONDS: Final = 600.0
-"""Age beyond which a measurement says nothing (chosen: two slots of five minutes)."""
+"""Age beyond which a measurement is ignored (chosen: two slots of five minutes)."""
 
 
 class ServiceGuard:
@@ -39,7 +39,7 @@ class ServiceGuard:
         self._forecaster = forecaster
 
     def refused(self, shape: Shape, rows: NDArray[np.intp], snapshot: Snapshot) -> Booleans:
-        """Return whether each row is refused for one pod of a shape; its own node is judged as any other."""
+        """Return whether each row is refused for one pod of a shape; its own node is judged like any other."""
         found = np.zeros(len(rows), np.bool_)
         about = np.flatnonzero(self._guard.concerned(snapshot, shape, rows))
         if len(about):
@@ -49,7 +49,7 @@ class ServiceGuard:
 
 
 def outlook_of(state: ClusterState, now: float, threshold: float, forecaster: QosForecaster | None = None) -> Outlook:
-    """Return the outlook of a state: no part of it where nothing was measured or promised."""
+    """Return the outlook of a state; parts without a measurement or a promise stay empty."""
     peaks, believed = state.host_load.online_peak(now, STALE_SECONDS)
     room = None
     if believed.any():

@@ -1,4 +1,4 @@
-"""`replace_pods`: the compiled step under every question: where would the pods of these nodes go?
+"""`replace_pods`: the compiled step of every question: where would the pods of these nodes go?
 
 Called by `what_if` and `drain_plan`. Best fit: the node that is fullest afterwards, by the larger of its cpu and memory
 shares; of equal ones the lowest row. Pods come largest first, as in KMNS.
@@ -28,10 +28,10 @@ class Board(NamedTuple):
 
     Attributes
     ----------
-    free : (K, N), turned, since one column of all nodes is read at a time.
+    free : (K, N), transposed, since one column of all nodes is read at a time.
     takes, wants, allowed, shape_of, stays, services, exclusive, service_of : as in `RemovalColumns`.
     closed : (N,) nodes that take nothing. reserve : (K, N) what must stay free on a node that takes something.
-    per_cpu, per_memory : (N,) 1 / what the node has.
+    per_cpu, per_memory : (N,) 1 / the node's amount.
     first, pods : pods by node: those of row n are ``pods[first[n]:first[n + 1]]``, largest first.
     columns_first, columns_of : columns that a shape wants, laid out in the same way.
     """
@@ -60,7 +60,7 @@ def board_of(columns: RemovalColumns, reserve_share: float = 0.0) -> Board:
     resources = len(columns.resources)
     reserve = np.zeros(columns.free.T.shape, np.int64)
     if reserve_share:
-        # Only of cpu and memory: a reserve of pods or devices would be a whole one of few.
+        # Only of cpu and memory: of pods or devices, of which a node has few, a share would be a whole one.
         for column in (CPU_COLUMN, MEMORY_COLUMN):
             reserve[column] = np.ceil(columns.capacity[:, column] * reserve_share)
     physical = np.maximum(columns.capacity[:, [CPU_COLUMN, MEMORY_COLUMN]], 1)
@@ -113,14 +113,14 @@ def fits_on(board: Board, shape: int, node: int) -> bool:
 
 @compiled
 def best_node(board: Board, shape: int) -> int:
-    """Return the open node with room that is fullest with one more pod of a shape; -1 when there is none."""
+    """Return the open node with room that is fullest with one more pod of a shape; -1 if there is none."""
     best, best_left = -1, 2.0
     cpu, memory = board.takes[shape, CPU_COLUMN], board.takes[shape, MEMORY_COLUMN]
     free_cpu, free_memory = board.free[CPU_COLUMN], board.free[MEMORY_COLUMN]
     for node in range(board.closed.shape[0]):
         if board.closed[node] or not board.allowed[shape, node]:
             continue
-        # An overfull node lacks nothing of what is not asked for.
+        # For a resource that is not requested, an overfull node lacks nothing.
         left_cpu = free_cpu[node] - cpu
         left_memory = free_memory[node] - memory
         if (left_cpu < 0 and cpu > 0) or (left_memory < 0 and memory > 0):
@@ -144,9 +144,9 @@ def put(board: Board, shape: int, node: int, sign: int) -> None:
 def replace_pods(board: Board, rows: Integers, targets: Integers, all_or_none: bool) -> int:
     """Close some nodes and find their pods a node each; writes the targets of those pods.
 
-    With `all_or_none` it stops at the first pod that stays or finds no node, and undoes everything. Else pods that
-    stay (`Stay`) are asked about as well, since a node that is gone does not ask. Returns how many pods have no node,
-    or with `all_or_none` the number of the first such pod and 1, 0 for none.
+    With `all_or_none` it stops at the first pod that stays or finds no node, and undoes everything. Otherwise pods that
+    stay (`Stay`) are placed as well, since a node can vanish with them. Returns how many pods have no node. With
+    `all_or_none` it returns the number of the first such pod plus 1, or 0 for none.
     """
     for row in rows:
         board.closed[row] = True
@@ -172,7 +172,7 @@ def replace_pods(board: Board, rows: Integers, targets: Integers, all_or_none: b
 
 @compiled
 def take_back(board: Board, rows: Integers, targets: Integers) -> None:
-    """Undo `replace_pods` for the same nodes; the targets become those of pods that were never asked about."""
+    """Undo `replace_pods` for the same nodes; their pods get the target of pods outside the question."""
     for row in rows:
         board.closed[row] = False
         for at in range(board.first[row], board.first[row + 1]):
@@ -184,15 +184,17 @@ def take_back(board: Board, rows: Integers, targets: Integers) -> None:
 
 @compiled
 def each_alone(board: Board, rows: Integers, targets: Integers, missing: Integers) -> None:
-    """Ask of each node alone what if it went; writes the pods' targets and, for each node, those without a node."""
-    one = np.zeros(1, np.int64)
+    """For each node alone: the result of removing it. Writes the pods' targets and, for each node, those without a
+    node.
+    """
+    alone = np.zeros(1, np.int64)
     kept = np.empty_like(targets)
     for at in range(rows.shape[0]):
-        one[0] = rows[at]
-        missing[at] = replace_pods(board, one, targets, False)
+        alone[0] = rows[at]
+        missing[at] = replace_pods(board, alone, targets, False)
         for index in range(board.first[rows[at]], board.first[rows[at] + 1]):
             kept[board.pods[index]] = targets[board.pods[index]]
-        take_back(board, one, targets)
+        take_back(board, alone, targets)
     for row in rows:
         for index in range(board.first[row], board.first[row + 1]):
             targets[board.pods[index]] = kept[board.pods[index]]

@@ -1,10 +1,10 @@
-"""`play_scenario`: what the engine itself would do if nodes went or came, a workload grew, or another policy decided.
+"""`play_scenario`: the engine's own decisions if nodes went or came, a workload grew, or another policy decided.
 
-Called by `cotide whatif`. A second engine gets the cluster as it would be: pods of nodes that go wait again, those of
-nodes that stay run on, copies of a scaled workload's pods wait as new ones. Then it decides, with its queue, its
-filters, its guard of latency limits and its policy; a gang that lost pods starts as many as it lacks or none, and then
-the rest of it would be released for its time-out. Nothing here carries anything out. Host-load forecasts do not
-travel: a policy that wants them falls back to requests, as it does whenever they are missing.
+Called by `cotide whatif`. A second engine gets the changed cluster. Pods of nodes that go wait again, those of nodes
+that stay run on, and copies of a scaled workload's pods wait as new ones. Then it decides, with its queue, its filters,
+its guard of latency limits and its policy. A gang that lost pods starts as many as it lacks or none. If none, the rest
+of it would be released after its time-out. This module carries nothing out. Host-load forecasts are not carried over: a
+policy that wants them falls back to requests, as it does whenever they are missing.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 MOST_ADDED: Final = 100_000
 """Pods that workloads may grow by; chosen: as many as a large cluster has."""
 MOST_CYCLES: Final = 10_000
-"""Cycles after which a scenario is taken as it is (chosen: five million placements)."""
+"""Cycles after which a scenario ends as it is (chosen: five million placements)."""
 COPY: Final = "whatif"
-"""Marks the names of pods and nodes that there are in the scenario only."""
+"""Marks the names of pods and nodes that exist in the scenario only."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is different.
+    """The changes to the cluster.
 
     Attributes
     ----------
-    without : names of nodes that are gone. added : nodes that come.
+    without : names of removed nodes. added : new nodes.
     scaled : Workload or Job (``namespace/name``) to a factor from 0 up.
     policy : that decides; None for the configured one.
     """
@@ -65,7 +65,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod that would wait, why, and whether it waits already."""
+    """A pod that would wait, the reason, and whether it waits already."""
 
     pod: str
     why: str
@@ -75,13 +75,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioAnswer:
-    """What would happen.
+    """The result of a scenario.
 
     Attributes
     ----------
-    moves : pods of nodes that go, and where to. placed : waiting and new pods that would run, by their node.
-    waits : pods that would not; reasons `QosAtRisk` are latency limits that a placement would break.
-    at_risk : online pods among the first two whose node is predicted to break a latency limit.
+    moves : pods of removed nodes, and their new nodes. placed : waiting and new pods that would run, by their node.
+    waits : pods without a node; reasons `QosAtRisk` are latency limits that a placement would break.
+    at_risk : online pods of moves and placed on a node that is predicted to break a latency limit.
     evicted : pods that the policy would evict to make room, and those of gangs that would be released.
     removed : pods that a workload scaled down gives up.
     """
@@ -125,12 +125,12 @@ def play_scenario(
     catalogue: ModelCatalogue,
     facts: Mapping[str, PodFacts] | None = None,
 ) -> ScenarioAnswer:
-    """Let the engine decide about the cluster as it would be.
+    """Run the engine's decisions on the changed cluster.
 
     Raises
     ------
     InputError
-        When a node or a workload is named that is not there, or a policy that does not exist.
+        When a named node, workload or policy does not exist.
     """
     known = {node.name for node in state.columns.nodes if node is not None}
     unknown = next((name for name in scenario.without if name not in known), None)
@@ -182,18 +182,20 @@ def _decided(
     for _ in range(MOST_CYCLES):
         made = engine.handle(events, now)
         decided = 0
-        for one in made:
-            if isinstance(one, Bind) and one.key in waiting:
-                source = waiting[one.key][0]
-                (moves if source else placed).append(Move(one.key, source, one.node))
-                bound.add(one.key)
-                if one.at_risk:
-                    at_risk.append(Left(one.key, one.node, one.reason))
+        for instruction in made:
+            if isinstance(instruction, Bind) and instruction.key in waiting:
+                source = waiting[instruction.key][0]
+                (moves if source else placed).append(Move(instruction.key, source, instruction.node))
+                bound.add(instruction.key)
+                if instruction.at_risk:
+                    at_risk.append(Left(instruction.key, instruction.node, instruction.reason))
                 decided += 1
-            elif isinstance(one, Wait) and one.key in waiting:
-                waits[one.key] = Waiting(one.key, one.message, str(one.reason), waiting[one.key][1])
-            elif isinstance(one, Evict):
-                evicted.append(Left(one.key, one.node, one.reason))
+            elif isinstance(instruction, Wait) and instruction.key in waiting:
+                waits[instruction.key] = Waiting(
+                    instruction.key, instruction.message, str(instruction.reason), waiting[instruction.key][1]
+                )
+            elif isinstance(instruction, Evict):
+                evicted.append(Left(instruction.key, instruction.node, instruction.reason))
         events = [Tick()]
         if not decided:
             break
@@ -201,7 +203,7 @@ def _decided(
         if key not in bound and key not in waits:
             waits[key] = Waiting(key, "the policy did not come to it, or holds it back", "WaitingForTurn", already)
     left = tuple(wait for key, wait in waits.items() if key not in bound)
-    evicted += _released(engine, {one.pod for one in evicted})
+    evicted += _released(engine, {eviction.pod for eviction in evicted})
     return ScenarioAnswer(tuple(moves), tuple(placed), left, tuple(evicted), tuple(sorted(removed)), tuple(at_risk))
 
 
@@ -219,7 +221,7 @@ def _released(engine: Scheduler, evicted: set[str]) -> list[Left]:
 
 
 def _again(pod: Pod) -> Pod:
-    """Return a pod as its controller would make it again: new in the queue, for us to place."""
+    """Return a pod as its controller would make it again: new in the queue, to be placed by Cotide."""
     return pod._replace(
         node=None, phase=PodPhase.PENDING, ours=True, terminating=False, started_seconds=None, nominated_node=None
     )
@@ -230,7 +232,7 @@ def _workloads(records: Iterable[PodRecord]) -> list[str]:
 
 
 def _scaled(records: list[PodRecord], scaled: Mapping[str, float]) -> tuple[list[Pod], frozenset[str]]:
-    """Return the pods that come and the keys of those that go, the newest first."""
+    """Return the new pods and the keys of the removed ones, the newest first."""
     added: list[Pod] = []
     removed: set[str] = set()
     for name, factor in scaled.items():

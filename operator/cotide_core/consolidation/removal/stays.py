@@ -1,7 +1,7 @@
-"""Why a pod stays where it is: `Stay`, what is known of each pod for it, and the rules that decide.
+"""Why a pod stays where it is: `Stay`, the facts about each pod for it, and the rules that decide.
 
-Called by `columns`. What the API objects say (owner, volumes, budgets) comes as `PodFacts` from the shell; the rest is
-in the engine's state. Invariant: one reason for each pod, the first that holds in the order of `Stay`.
+Called by `columns`. The content of the API objects (owner, volumes, budgets) comes as `PodFacts` from the shell; the
+rest is in the engine's state. Invariant: one reason for each pod, the first that holds in the order of `Stay`.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ class Stay(IntEnum):
 
 WORDS: Final[dict[Stay, str]] = {
     Stay.EXCLUDED: "its namespace is left out",
-    Stay.NO_CONTROLLER: "it has no controller that would make it again",
-    Stay.DO_NOT_DISRUPT: "its owner says that it must not be disrupted",
-    Stay.BUDGET: "a disruption budget lets no pod go now",
+    Stay.NO_CONTROLLER: "it has no controller that would recreate it",
+    Stay.DO_NOT_DISRUPT: "its owner protects it from disruption",
+    Stay.BUDGET: "a disruption budget allows no eviction now",
     Stay.LOCAL_STORAGE: "it has local storage, which would be lost",
     Stay.UNSUPPORTED: "it has a constraint that Cotide does not support",
-    Stay.TOO_YOUNG: "it started too lately",
+    Stay.TOO_YOUNG: "it started too recently",
     Stay.ENDS_SOON: "it ends before the move would pay",
     Stay.PREFER_NO_EVICTION: "its owner prefers that it is not evicted",
     Stay.TIED: "it has required rules about other pods, or volumes, which a plan of many moves can't promise to keep",
     Stay.GANG: "its gang would be below its minimum without it",
-    Stay.GANG_APART: "its gang can only move as a whole, and stands on several nodes",
+    Stay.GANG_APART: "its gang can only move as a whole, and is on several nodes",
     Stay.GANG_LARGE: "its gang can only move as a whole, which is more pods than may be on their way at once",
-    Stay.GANG_BUDGET: "its gang can only move as a whole, and a disruption budget lets fewer go at once",
+    Stay.GANG_BUDGET: "its gang can only move as a whole, and a disruption budget allows fewer at once",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What the engine does not keep of a pod.
+    """Facts about a pod that the engine does not keep.
 
     Attributes
     ----------
-    controlled : whether a controller would make it again.
+    controlled : whether a controller would recreate it.
     goes_with_node : a DaemonSet's or a mirror pod: it ends with its node and is no load to move.
-    keeps_node : such a pod whose owner nevertheless lets no program disturb its node, by Karpenter's annotation.
-    local_storage : emptyDir or hostPath volumes whose content would be lost.
+    keeps_node : such a pod with a protected node: its owner forbids programs to disturb it, by Karpenter's annotation.
+    local_storage : emptyDir or hostPath volumes that would lose their content.
     budgets : names of the disruption budgets that its eviction draws on.
     remaining_p50, remaining_p90 : seconds until it ends by itself; infinite for services.
     """
@@ -86,14 +86,14 @@ class MoveRules:
 
     Attributes
     ----------
-    excluded_namespaces : whose pods stay.
-    minimum_age_seconds : a pod that started less than this ago stays (chosen: ten minutes): what was just moved is not
-        moved again, which bounds the moves under a load that breathes.
+    excluded_namespaces : namespaces of pods that stay.
+    minimum_age_seconds : a pod that started less than this ago stays (chosen: ten minutes): a moved pod is not
+        moved again soon, which bounds the moves under a varying load.
     pays_after_seconds : a pod that ends sooner, by the median forecast, is not moved (chosen: half an hour).
-    empties_within_seconds : a node whose pods end sooner, nine times in ten, is left to empty by itself.
+    empties_within_seconds : a node with pods that end sooner, nine times in ten, may empty by itself.
     local_storage, prefer_no_eviction : whether such pods may be moved.
     reserve_share : share of each resource that stays free on a node that takes moved pods (chosen: a tenth): without it
-        the next pod that comes would open again what was just closed.
+        the next new pod would open again a node that was just closed.
     most_moves : pods that a plan moves at most.
     moves_per_node : pods that are moved at most for one node freed.
     gang_most : pods of a gang that may leave a node together, where it can't spare them one by one; 0: none do.
@@ -119,7 +119,7 @@ class Constraints:
     facts: Mapping[str, PodFacts] = field(default_factory=dict)
     """By key of the pod; `UNKNOWN` where there is none."""
     budgets: Mapping[str, int] = field(default_factory=dict)
-    """Pods that each disruption budget lets go now."""
+    """Pods that each disruption budget allows to go now."""
 
 
 def stay_of(pod: Pod, constraints: Constraints, now: float) -> Stay:
@@ -136,7 +136,7 @@ def stay_of(pod: Pod, constraints: Constraints, now: float) -> Stay:
         return Stay.NO_CONTROLLER
     if pod.is_protected(now):
         return Stay.DO_NOT_DISRUPT
-    # Two budgets over one pod: the API server lets nobody evict it.
+    # Two budgets over one pod: the API server then refuses every eviction.
     if facts.budgets and (len(facts.budgets) > 1 or constraints.budgets.get(facts.budgets[0], 1) <= 0):
         return Stay.BUDGET
     if facts.local_storage and not rules.local_storage:
@@ -153,7 +153,7 @@ def stay_of(pod: Pod, constraints: Constraints, now: float) -> Stay:
 
 
 def _tied(pod: Pod) -> bool:
-    """Whether what a pod demands depends on where others go, or on where its volumes are."""
+    """Whether a pod's demands depend on the places of others, or on the places of its volumes."""
     if pod.volume_terms or pod.open_claims or pod.sole_claims or pod.blocked:
         return True
     rules = pod.rules

@@ -1,8 +1,8 @@
-"""`WantedNodes`: which of the nodes that we hold free the pods that wait need back.
+"""`WantedNodes`: which of the nodes that Cotide holds free are needed by waiting pods.
 
 Called by the operator's `consolidation.controller` and by `rounds` at each look. Pods of many kinds may wait that no
-node takes, and each is asked of all nodes: so all nodes are asked at once, by columns. First fit in the order given.
-Invariant: whether a node would take a pod, were it empty and open, is what `node_predicates` says.
+node takes, and each must be checked on all nodes. So all nodes are checked at once, by columns. First fit in the given
+order. Invariant: whether a node would take a pod, were it empty and open, is decided by `node_predicates`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from cotide_core.state.shapes import Constraints, FitShape, ShapeTable
 from cotide_core.state.snapshot import Snapshot
 
 SPARE_KINDS: Final = 64
-"""Kinds of nodes that are remembered beyond twice the number of rows, before all are counted anew. Chosen."""
+"""Kinds of nodes that are remembered beyond twice the number of rows, before all are counted again. Chosen."""
 
 
 class Wanted(NamedTuple):
-    """What waiting pods need of us.
+    """The needs of waiting pods.
 
     Attributes
     ----------
-    nodes : idle nodes of ours that hold those that they hold.
-    hope : whether any node of the cluster could take any of them, were it empty.
-    uncovered : whether that is so for one that these nodes do not hold.
+    nodes : idle nodes of ours that hold those pods that fit there.
+    hope : whether any node of the cluster could take any of the pods, were it empty.
+    uncovered : the same for pods that these nodes do not hold.
     """
 
     nodes: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
 
 
 class WantedNodes:
-    """Looks; what is known of labels and taints holds from look to look, as long as the state is the same object."""
+    """Finds wanted nodes; results about labels and taints stay valid while the state is the same object."""
 
     def __init__(self) -> None:
         self._state: ClusterState | None = None
@@ -50,8 +50,8 @@ class WantedNodes:
     def of(self, state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str]) -> Wanted:
         """Return which idle nodes of ours the waiting pods need.
 
-        A pod that no node of the cluster could take even if it were empty has no hope: it wants nothing of us, and
-        keeps nobody from consolidating.
+        A pod that no node of the cluster could take even if it were empty has no hope. It needs none of our nodes, and
+        prevents no consolidation.
         """
         if state is not self._state:
             self._state, self._empty = state, _EmptyNodes()
@@ -87,7 +87,7 @@ class WantedNodes:
 
 
 class _EmptyNodes:
-    """All nodes as they were open and empty. Taints and conditions are many times the same: each kind is asked once."""
+    """All nodes as if they were open and empty. Taints and conditions repeat many times: each kind is checked once."""
 
     def __init__(self) -> None:
         self._index = LabelIndex()
@@ -95,13 +95,13 @@ class _EmptyNodes:
         self._kinds: dict[object, int] = {}
         self._samples: list[Node] = []
         self._kind_of = np.zeros(0, np.int64)
-        """(N,) kind of each row; of no account where no node is."""
+        """(N,) kind of each row; meaningless for rows without a node."""
         self._able: dict[Constraints, Booleans] = {}
         self._takes: dict[FitShape, bool] = {}
         self._snapshot: Snapshot
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Take in what changed; nothing is remembered of shapes, whose table is another one at each look."""
+        """Apply the changes; results about shapes are dropped, since their table changes at each look."""
         self._snapshot = snapshot
         self._able.clear()
         self._takes.clear()
@@ -121,7 +121,9 @@ class _EmptyNodes:
         self._seen = snapshot.columns.spec_clock
 
     def able(self, fit: FitShape) -> Booleans | None:
-        """Return (N,) whether each node takes such pods, their amounts aside; None for what no node offers."""
+        """Return (N,) whether each node takes such pods, apart from their amounts; None for a resource that no node
+        offers.
+        """
         if fit.missing:
             return None
         constraints = fit.constraints

@@ -1,18 +1,19 @@
-"""Consolidation that goes on by itself: what to do now, given a plan and what the nodes show of what was done.
+"""Continuous consolidation: what to do now, given a plan and the marks on the nodes.
 
-Called by the operator's `consolidation.controller` at each look. What we do to a node is written on it, and read back
-from there, so that a process that was killed has forgotten nothing that binds the next one::
+Called by the operator's `consolidation.controller` at each look. Each action on a node is written on it and read back
+from there. So after a kill the next process knows everything that binds it::
 
     (open) --a plan frees it, for `stable_seconds`--> draining --empty--> freed --taken by an autoscaler--> gone
                                                          |                 |
        ^-- undone: surprise, stop, start after a kill <--'                 |
-       ^-- given back: pods wait that would run there, nobody took it <----'
+       ^-- given back: pods wait for it, or it was not taken <-------------'
     (open) --its pods all end soon--> emptying --empty--> freed;  --not empty in time--> (open)
     freed --capacity has it switched off--> stopping --its machine is off--> gone
 
-What keeps a load that breathes from moving pods to and fro: nodes are freed only when each look of `stable_seconds`
-could have freed them; `cooldown_seconds` after a node was given back because pods waited nothing is drained, nor is a
-node that was; no more than `moves_per_hour` pods are moved, whatever was planned. Pure; times are seconds of one clock.
+Three rules keep a varying load from moving pods to and fro. Nodes are freed only when each look of `stable_seconds`
+could have freed them. For `cooldown_seconds` after a node was given back because pods waited, nothing is drained; the
+same pause holds for each node given back. At most `moves_per_hour` pods are moved, whatever was planned. Pure; times
+are seconds of one clock.
 """
 
 from __future__ import annotations
@@ -30,46 +31,46 @@ HOUR_SECONDS: Final = 3600.0
 
 
 class Mark(StrEnum):
-    """What we did to a node, as it is written on it."""
+    """Our action on a node, as written on it."""
 
     NONE = ""
     DRAINING = "draining"
     EMPTYING = "emptying"
     FREED = "freed"
     STOPPING = "stopping"
-    """Handed over: its machine may be off at any moment, so that it is never given back."""
+    """Handed over: its machine may be off at any moment, so it is never given back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How many nodes may go, where somebody else decides how many there must be.
+    """How many nodes may go, where another component decides how many there must be.
 
     Attributes
     ----------
-    label : of nodes, which says of what kind one is.
-    left : open nodes of each kind that may go; a node of another kind is nobody's to keep.
+    label : the label that gives a node's kind.
+    left : open nodes of each kind that may go; a node of another kind is not limited.
     """
 
     label: str
     left: Mapping[str, int]
 
     def kind_of(self, node: Node | None) -> str | None:
-        """Return the kind of a node that is counted; None for another."""
+        """Return the kind of a counted node; None for another."""
         kind = None if node is None else dict(node.labels).get(self.label)
         return kind if kind in self.left else None
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A node that we have to do with.
+    """A node with our mark or record.
 
     Attributes
     ----------
-    mark, since : what we did and when.
-    pods : on it now that would need another node; of no account without a mark.
-    p50_seconds, p90_seconds : of an `EMPTYING` node, from `since` on.
-    given_back, demanded : when it was last uncordoned by us, and whether because pods waited.
-    moved : when pods were evicted from it by us, by uid.
+    mark, since : our action and its time.
+    pods : on it now that would need another node; meaningless without a mark.
+    p50_seconds, p90_seconds : of an `EMPTYING` node, counted from `since`.
+    given_back, demanded : time of our last uncordoning, and whether the reason was waiting pods.
+    moved : time of each eviction by us from it, by the pod's uid.
     """
 
     mark: Mark = Mark.NONE
@@ -84,17 +85,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """How fast, and how willing to change its mind.
+    """How fast consolidation acts, and how easily it changes its mind.
 
     Attributes
     ----------
     moves_per_hour, moves_at_once : pods.
     stable_seconds : for how long each look must have been able to free a node.
     cooldown_seconds : see the module.
-    keep_freed_seconds : after it a freed node that nobody took is given back.
-    spare_nodes : empty nodes that stay open: whoever comes next need not wait for one.
+    keep_freed_seconds : after it a freed node that was not taken is given back.
+    spare_nodes : empty nodes that stay open, so that the next pods need not wait for one.
     opens_spares : whether freed ones are opened where fewer are empty. Only where pods go to the fullest node: a
-        scheduler that spreads puts what is moved next on the one just opened, and so on without end.
+        scheduler that spreads puts the next moved pods on the node just opened, and so on without end.
     """
 
     moves_per_hour: int = 60
@@ -108,7 +109,7 @@ class WatchRules:
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """A node to uncordon, and why; `demanded`: because pods wait; `late`: it did not empty by itself in its time."""
+    """A node to uncordon, and why; `demanded`: because pods wait; `late`: it was not empty in time."""
 
     node: str
     why: str
@@ -132,7 +133,7 @@ class ClusterView:
 
     Attributes
     ----------
-    plan : of the nodes that are open; None when there was no time for one, or pods wait.
+    plan : of the nodes that are open; None if there was no time for one, or pods wait.
     standings : of the nodes that carry our mark or our record.
     draining : nodes that are being drained by this process.
     beside : pods that may be on their way from these, beyond one of each: those of a gang leave at once.
@@ -150,7 +151,7 @@ class ClusterView:
 def within(plan: DrainPlan, allowed: Allowance, kinds: Mapping[str, str | None]) -> DrainPlan:
     """Return a plan without the nodes that may not go.
 
-    What is left of it holds: where a node stays there is only more room. ``kinds``: by node, see `Allowance.kind_of`.
+    The rest of it holds: where a node stays there is only more room. ``kinds``: by node, see `Allowance.kind_of`.
     """
     left = dict(allowed.left)
 
@@ -200,9 +201,9 @@ class Watch:
         return (*found, *self._spares(view, {given_back.node for given_back in found}))
 
     def _spares(self, view: ClusterView, given: set[str]) -> list[GivenBack]:
-        """Return freed nodes to open, the youngest first, where fewer empty ones are open than are to be spare.
+        """Return freed nodes to open, the youngest first, where fewer empty ones are open than the spare number.
 
-        Without them the first pod that comes to a full cluster waits, and all that is being drained is undone for it.
+        Without them the first pod that comes to a full cluster waits, and all drains are undone for it.
         """
         if view.plan is None or view.wanted or not self._rules.opens_spares:
             return []
@@ -215,17 +216,19 @@ class Watch:
         ours.sort(key=lambda name: (-view.standings[name].since, name))
         return [GivenBack(name, "it stays open as a spare") for name in ours[: max(lacking, 0)]]
 
-    def _over(self, name: str, one: Standing, view: ClusterView) -> str:
-        """Return why a node of ours is given back without anybody waiting for it; empty when it is not."""
-        age = view.now - one.since
-        if one.mark is Mark.DRAINING and name not in view.draining:
+    def _over(self, name: str, standing: Standing, view: ClusterView) -> str:
+        """Return why a node of ours is given back although no pod waits for it; empty to keep it."""
+        age = view.now - standing.since
+        if standing.mark is Mark.DRAINING and name not in view.draining:
             return "an operator that was killed left it draining"
-        if _is_late(one, view):
-            return f"it was to be empty in {one.p90_seconds:.0f} s nine times in ten, and is not after {age:.0f} s"
-        if one.mark is Mark.FREED and one.pods:
+        if _is_late(standing, view):
+            return (
+                f"its p90 forecast to be empty was {standing.p90_seconds:.0f} s, and it is not empty after {age:.0f} s"
+            )
+        if standing.mark is Mark.FREED and standing.pods:
             return "pods came to it although it is cordoned"
-        if one.mark is Mark.FREED and age > self._rules.keep_freed_seconds:
-            return f"nobody took it in {age:.0f} s"
+        if standing.mark is Mark.FREED and age > self._rules.keep_freed_seconds:
+            return f"it was not taken in {age:.0f} s"
         return ""
 
     def _drain(self, view: ClusterView, plan: DrainPlan) -> tuple[tuple[Freed, ...], tuple[Emptying, ...]]:
@@ -248,7 +251,7 @@ class Watch:
             if not moves and spare:
                 spare -= 1
                 continue
-            # A gang that was planned may go alone, whatever its size: who made the plan has bounded that.
+            # A planned gang may go alone, whatever its size: the plan has bounded that.
             wide = freed.at_once > lanes and not (freed.together and lanes == rules.moves_at_once)
             if freed.node not in ripe or moves > left or wide:
                 continue
@@ -258,7 +261,11 @@ class Watch:
         return tuple(drain), tuple(emptying for emptying in plan.emptying if emptying.node in ripe)
 
 
-def _is_late(one: Standing, view: ClusterView) -> bool:
-    """Whether a node that was left to empty by itself has had its time, and is not empty."""
-    age = view.now - one.since
-    return bool(one.mark is Mark.EMPTYING and one.pods and age > max(2 * one.p90_seconds, one.p90_seconds + 60.0))
+def _is_late(standing: Standing, view: ClusterView) -> bool:
+    """Whether a node that should empty by itself has had its time, and is not empty."""
+    age = view.now - standing.since
+    return bool(
+        standing.mark is Mark.EMPTYING
+        and standing.pods
+        and age > max(2 * standing.p90_seconds, standing.p90_seconds + 60.0)
+    )

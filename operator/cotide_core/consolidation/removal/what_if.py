@@ -1,7 +1,7 @@
-"""What if these nodes went? Who moves where, who waits and why, what would break.
+"""The effect of removing some nodes: which pods move where, which wait and why, and what breaks.
 
-Called by `cotide whatif` and the tests; `node_by_node` asks it of many nodes, each alone. Invariant: nothing that is
-asked changes the columns.
+Called by `cotide whatif` and the tests; `node_by_node` answers for many nodes, each alone. Invariant: a question leaves
+the columns unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BESIDE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A pod and where it would go."""
+    """A pod and its new node."""
 
     pod: str
     source: str
@@ -39,7 +39,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A pod that would be left without a node, or that must not be moved, and why."""
+    """A pod that would be left without a node or must not be moved, and the reason."""
 
     pod: str
     node: str
@@ -48,12 +48,12 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What would happen.
+    """The result of a removal.
 
     Attributes
     ----------
-    moves : pods that find a node. waits : pods that don't.
-    against : pods that the removal would disturb against what was said about them; they are in moves or waits, too.
+    moves : pods that find a node. waits : pods that find none.
+    against : pods that the removal would disturb against a statement about them; they are in moves or waits, too.
     """
 
     moves: tuple[Move, ...]
@@ -85,9 +85,9 @@ def without(columns: RemovalColumns, rows: Integers) -> Answer:
 
 
 def node_by_node(columns: RemovalColumns, rows: Integers) -> tuple[Integers, Integers]:
-    """Ask of each node alone: returns how many pods would have no node, and each pod's target (see `replacing`).
+    """For each node alone: returns how many pods would have no node, and each pod's target (see `replacing`).
 
-    Of a gang that would be below its minimum all pods of that node count, or none; those elsewhere do not.
+    Of a gang that would fall below its minimum all pods of that node count, or none; those elsewhere do not.
     """
     board = board_of(columns)
     targets = np.full(len(columns.keys), -2, np.int64)
@@ -115,7 +115,7 @@ def why_not(columns: RemovalColumns, board: Board, shape: int) -> str:
 
 
 def _refusals(columns: RemovalColumns, board: Board, shape: int) -> Iterator[tuple[str, Booleans]]:
-    """Yield each reason and the rows that it holds for; of a row the first one counts."""
+    """Yield each reason and its rows; of several reasons the first one counts."""
     yield "node(s) are removed", board.closed
     yield "node(s) didn't match the pod's constraints or a latency limit", ~board.allowed[shape]
     names: Sequence[str] = columns.resources

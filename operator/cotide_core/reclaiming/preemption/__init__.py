@@ -1,1 +1,1 @@
-"""Who makes room for a pod that fits on no node, and on which node: one rule of importance for all policies."""
+"""Room for a pod that fits on no node: one rule of importance for all policies decides which pods leave."""

@@ -1,10 +1,10 @@
 """Which pods disruption budgets would keep if all of some pods went.
 
-Called by `dry_run` for the pods of a node that may go. Pure. Invariant: of the pods of a budget so many violate none
-as it allows, the first in the given order.
+Called by `dry_run` for the pods of a node that may go. Pure. Invariant: the first pods of a budget, as many as it
+allows, violate none.
 
-Source: kube-scheduler's preemption, which counts a pod against each budget that selects it, skips pods that a budget
-has counted as disrupted, and takes a budget with an empty selector for one that selects none.
+Source: kube-scheduler's preemption. It counts a pod against each budget that selects it, and skips pods that a budget
+has counted as disrupted. A budget with an empty selector selects no pod.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cotide_core.state.selection.budgets import Budgets
 
 
 def violating(pods: Iterable[Pod], budgets: Budgets) -> set[str]:
-    """Return the keys of the pods whose leaving a budget does not allow, those before them going first.
+    """Return the keys of the pods that a budget forbids to leave, if those before them go first.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Which pods of one node would leave for a pod: all that may are taken off, and as many as possible are put back.
+"""Which pods of one node would leave for a pod: all permitted pods are taken off, and as many as possible are put back.
 
-Called by `plans` for a few nodes. Pods that a disruption budget keeps, or whose owner says so, are put back first; then
-the most important ones, and among equals the one that runs longest (online) or with most work to lose (batch, gratis).
-What leaves the node already is counted on first. Pure but for the callables. Invariants: no pod goes that the rule does
-not allow; what goes suffices; none of it could stay.
+Called by `plans` for a few nodes. Pods that a disruption budget or their owner protects are put back first, then the
+most important ones. Among equals the one that runs longest (online) or with most work to lose (batch, gratis) is put
+back first. Pods that leave the node already are counted on first. Pure except for the callables. Invariants: only pods
+that the rule allows go; the pods that go suffice; none of them could stay.
 
 Source: kube-scheduler's DefaultPreemption (SelectVictimsOnNode). Among batch and gratis pods of equal rank the choice
 is that of `victim_selection`, since their work is lost and its amount is predicted.
@@ -29,14 +29,16 @@ from cotide_core.units import PODS
 
 Amounts = tuple[float, ...]
 Passes = Callable[[int, Sequence[Pod]], bool]
-"""Whether ports and rules about other pods let a pod on a row once some pods of the row are gone."""
+"""Whether ports and rules about other pods allow a pod on a row once some pods of the row are gone."""
 ONLINE_RANK = WorkloadClass.ONLINE.rank
 PRIORITY_OFFSET: Final = 2**31
-"""Makes each priority a positive number, so that of equal pods fewer sum to less (kube-scheduler's MaxInt32 + 1)."""
+"""Makes each priority a positive number, so that fewer equal pods have a smaller sum (kube-scheduler's MaxInt32 +
+1).
+"""
 
 
 class Rule(NamedTuple):
-    """Whom one pod may displace."""
+    """The pods that one pod may displace."""
 
     rank: int
     priority: int
@@ -46,15 +48,16 @@ class Rule(NamedTuple):
     """Pods of its class and lower priority."""
 
     def allows(self, rank: int, priority: int) -> bool:
-        """Whether pods of a class and priority may go for it."""
+        """Whether pods of a class and priority may leave for it."""
         if rank == self.rank:
             return self.equals and priority < self.priority
         return self.lower and rank < self.rank
 
 
 Cost = tuple[int, tuple[int, int], int, tuple[int, ...], int, int, float, float, int]
-"""Violations, highest importance, pods that would rather stay, sums of priorities by class, pods, their owners' word,
-work lost, how long ago the most important began, row: the smallest is chosen."""
+"""In order: violations, highest importance, pods that would rather stay, sums of priorities by class, pods, protected
+pods, work lost, how long ago the most important began, row. The smallest is chosen.
+"""
 
 
 class Victim(NamedTuple):
@@ -69,17 +72,17 @@ class Found(NamedTuple):
 
     victims: tuple[Victim, ...]
     coming: tuple[str, ...]
-    """Keys of the pods on their way out that are counted on."""
+    """Keys of the leaving pods that the plan counts on."""
     cost: Cost
 
 
 class RowPods(NamedTuple):
-    """The pods of a row, as they stand in one cycle."""
+    """The pods of a row, in one cycle."""
 
     leaving: list[PodRecord]
-    """That are on their way out."""
+    """Pods on their way out."""
     open: list[PodRecord]
-    """That may be asked to go, the most important first, and among equals the one that began first."""
+    """Pods that may be asked to go, the most important first, and among equals the one that began first."""
 
 
 class PodsByRow:
@@ -87,7 +90,7 @@ class PodsByRow:
 
     Parameters
     ----------
-    early : whether pods of ours whose binding is not confirmed may go, those of this cycle left out.
+    early : whether our pods with an unconfirmed binding may go; those of this cycle never go.
     """
 
     def __init__(self, state: ClusterState, evictions: Evictions, *, early: bool) -> None:
@@ -101,7 +104,7 @@ class PodsByRow:
         self._known.clear()
 
     def forget(self, row: int) -> None:
-        """Look at a row again: some of its pods were asked to go."""
+        """Read a row again: some of its pods were asked to go."""
         self._known.pop(row, None)
 
     def of(self, row: int, now: float) -> RowPods:
@@ -123,23 +126,23 @@ class PodsByRow:
 
     def _may_go(self, record: PodRecord, now: float) -> bool:
         assumed = record.assumed_seconds
-        # A pod that another scheduler is about to bind is its own to place until the binding is seen.
+        # A pod that another scheduler is about to bind belongs to that scheduler until the binding is seen.
         confirmed = assumed is None or (self._early and record.pod.ours and assumed < now)
         return confirmed and self._evictions.open(record, now)
 
 
 def _willingness(pod: Pod, now: float) -> tuple[int, int, float, str]:
-    """Return a key by which the most important pod comes first, and among equals the one that began first."""
+    """Return a sort key that puts the most important pod first, and among equals the one that began first."""
     began = now if pod.started_seconds is None else pod.started_seconds
     return (-pod.workload_class.rank, -pod.priority, began, pod.key)
 
 
 @dataclass(slots=True)
 class _Leaving:
-    """The pods of a row that may go, while they are put back."""
+    """The pods of a row that may go, during the step that puts pods back."""
 
     spare: list[float]
-    """(K,) what would be free beyond what is asked for."""
+    """(K,) what would be free beyond the request."""
     victims: list[Victim]
     gone: list[Pod]
 
@@ -149,7 +152,7 @@ class DryRun:
 
     Parameters
     ----------
-    resources : names of the resources asked for; amounts are of these, after cpu and memory of the slack with
+    resources : names of the requested resources; amounts are of these, after cpu and memory of the slack with
         ``by_slack``.
     passes : None where amounts decide alone.
     """
@@ -178,11 +181,11 @@ class DryRun:
 
     @property
     def is_local(self) -> bool:
-        """Whether what a node costs depends on that node alone."""
+        """Whether the cost of a node depends on that node alone."""
         return self._passes is None
 
     def on(self, row: int, gap: Iterable[float]) -> Found | None:
-        """Return what would go from a row that lacks amounts; None where nothing that may go suffices.
+        """Return what would go from a row that lacks amounts; None if all that may go do not suffice.
 
         Parameters
         ----------
@@ -195,7 +198,7 @@ class DryRun:
         violates = {record.pod.key for record in there if record.pod.is_protected(self._now)}
         if self._state.budgets:
             violates |= violating([record.pod for record in there], self._state.budgets)
-        # Across classes a budget and an owner's word are kept; within one they are what is broken last.
+        # Across classes a budget and an owner's protection are kept; within one class they are broken last.
         if violates:
             rank = self._rule.rank
             there = [
@@ -232,7 +235,7 @@ class DryRun:
             found = tuple(1 if name == PODS else wanted.get(name, 0) for name in self._resources)
             if self._by_slack:
                 demand = self._state.demand(pod.requests)
-                # What an online pod asks for is not what its node's predicted peak loses with it.
+                # A request of an online pod differs from the drop of its node's predicted peak when it leaves.
                 found = ((0, 0) if key[1] else (demand.millicores, demand.memory_bytes)) + found
             self._frees[key] = found
         return found
@@ -241,7 +244,7 @@ class DryRun:
         """Return the pods that leave a row already, and those that may be asked to."""
         leaving, there = self._pods.of(row, self._now)
         allows = self._rule.allows
-        # An online pod does not wait for an equal, which may take its time; a job does, since work is lost else.
+        # An online pod does not wait for an equal, which may take its time. A job waits, since work is lost otherwise.
         waits = self._rule.rank != ONLINE_RANK
         coming = [record for record in leaving if waits or allows(*record.pod.importance)]
         return coming, [record for record in there if allows(*record.pod.importance)]
@@ -268,7 +271,7 @@ class DryRun:
                 leaving.victims.append(Victim(record, self._lost_with(record)))
 
     def _keep_dearest(self, group: list[PodRecord], leaving: _Leaving) -> None:
-        """Put back all batch or gratis pods of one importance but few whose loss costs least."""
+        """Put back all batch or gratis pods of one importance, except a few with the least loss."""
         among = [
             Candidate(record, np.array(self.frees(record), np.float64), self._lost_with(record)) for record in group
         ]

@@ -1,8 +1,7 @@
-"""What the pods of each importance hold of each node, so that nodes where their leaving helps are found at once.
+"""What the pods of each importance hold on each node, so that nodes where their leaving helps are found at once.
 
-Owned by `plans.Preemption`; kept up with the journal of changed rows, and made when it is first asked for, so that a
-cluster in which no pod is displaced pays nothing. Invariant: after `refresh`, each level is what a recount over the
-placed pods gives.
+Owned by `plans.Preemption`. It follows the journal of changed rows and is made at the first question, so a cluster
+without displaced pods pays nothing. Invariant: after `refresh`, each level equals a recount over the placed pods.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which node a pod gets that fits on none, and which less important pods leave it.
+"""Which node a pod gets that fits on none, and which less important pods leave that node.
 
 Called by `room_making` for a pod that no node takes. One rule of importance: class first (online, batch, gratis), then
-priority (`dry_run.Rule`); that batch pods displace gratis pods is a case of it (Jiang et al., Algorithm 1, lines
-10-14). Nodes are found by what each importance holds (`held_by_importance`); a few of the most promising are then tried
-(`dry_run`), and the one that costs least is taken, in the order of kube-scheduler's DefaultPreemption: fewest budgets
-broken, lowest highest importance, smallest sum of priorities, fewest pods, latest start. Invariants: a plan is made
-only where it suffices; same state, same generator, same plan.
+priority (`dry_run.Rule`). That batch pods displace gratis pods is a case of it (Jiang et al., Algorithm 1, lines
+10-14). `held_by_importance` finds nodes by the amounts that each importance holds. A few of the most promising are then
+tried (`dry_run`), and the cheapest one is taken. The order is that of kube-scheduler's DefaultPreemption: fewest
+budgets broken, lowest highest importance, smallest sum of priorities, fewest pods, latest start. Invariants: a plan is
+made only where it suffices; same state and same generator give the same plan.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import PODS
 
 NODES_ASKED: Final = 32
-"""Nodes that the latency guard is asked about for one pod, those with the most room after it first (chosen: a ms)."""
+"""Nodes of one pod's question to the latency guard, those with the most room after it first (chosen: a ms)."""
 NODES_TRIED_LEAST: Final = 100
 NODES_TRIED_SHARE: Final = 10
-"""Nodes that are tried for one pod: so many, or one in so many (kube-scheduler's minCandidateNodesAbsolute and
-minCandidateNodesPercentage)."""
+"""Nodes that are tried for one pod: this number, or one in this number (kube-scheduler's minCandidateNodesAbsolute and
+minCandidateNodesPercentage).
+"""
 RULES_TRIED: Final = 4
-"""Times as many may be tried in vain where rules about other pods decide (chosen: some 50 ms)."""
+"""Factor on the failed tries where rules about other pods decide (chosen: some 50 ms)."""
 SHAPES_KNOWN: Final = 32
-"""Shapes of which it is remembered within a cycle what nodes cost (chosen: 100 nodes of each)."""
+"""Shapes with remembered costs of nodes within a cycle (chosen: 100 nodes of each)."""
 Admits = Callable[[NDArray[np.intp]], Booleans]
 
 
@@ -56,7 +57,7 @@ class Plan:
     row: int
     victims: tuple[Victim, ...]
     coming: tuple[str, ...]
-    """Keys of the pods on their way out that are counted on."""
+    """Keys of the leaving pods that the plan counts on."""
 
 
 class Preemption:
@@ -64,7 +65,8 @@ class Preemption:
 
     Parameters
     ----------
-    by_priority : whether importance decides; else batch pods displace gratis pods under forecast slack, and no others.
+    by_priority : whether importance decides; otherwise batch pods displace gratis pods under forecast slack, and no
+    others.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Preemption:
         self._held = HeldByImportance(state)
         self._pods = PodsByRow(state, evictions, early=by_priority)
         self._found: dict[tuple[FitShape, Rule, bool], dict[int, tuple[int, Amounts, Found | None]]] = {}
-        """What nodes were found to cost in this cycle, with their version and what they lacked."""
+        """The known cost of nodes in this cycle, with their version and what they lacked."""
 
     def begin(self) -> None:
         """Begin a cycle: pods may have come and gone, and time passed."""
@@ -103,7 +105,7 @@ class Preemption:
             found.pop(row, None)
 
     def rule(self, pod: Pod) -> Rule | None:
-        """Return whom a pod may displace; None for none."""
+        """Return the rule for the pods that a pod may displace; None if it may displace none."""
         lower = equals = self._by_priority
         if self._by_slack and pod.workload_class is WorkloadClass.BATCH:
             lower = self._config.victims != "none"
@@ -112,7 +114,7 @@ class Preemption:
         return Rule(*pod.importance, lower, equals) if pod.preempts and (lower or equals) else None
 
     def has_victims(self, pod: Pod, now: float) -> bool:
-        """Whether there is any placed pod that may be displaced for this one."""
+        """Whether any placed pod may be displaced for this one."""
         rule = self.rule(pod)
         if rule is None:
             return False
@@ -129,15 +131,15 @@ class Preemption:
         now: float,
         admits: Admits | None,
     ) -> Plan | None:
-        """Return which pods make room, or None where it does not help that any leave.
+        """Return which pods make room, or None if no leaving pods would help.
 
         Parameters
         ----------
         room : (2, N) cpu and memory that pods of its class find, claims not counted; the pod must hold no claim. None
             where its requests decide alone.
         allowed : (N,) nodes that may be looked at.
-        lost : the work that goes with a victim, in core seconds.
-        admits : tells of some rows which the latency guard lets pass, as they are now: a smaller mix is no riskier.
+        lost : the work that is lost with a victim, in core seconds.
+        admits : returns which of some rows the latency guard allows, as they are now: a smaller mix is no riskier.
         """
         rule, fit = self.rule(entry.pod), entry.shape.fit
         if rule is None or fit.missing:
@@ -174,7 +176,7 @@ class Preemption:
     def _tried(
         self, trial: DryRun, row: int, gap: Amounts, known: dict[int, tuple[int, Amounts, Found | None]]
     ) -> Found | None:
-        """Return what a node would cost, as it was found in this cycle where nothing changed."""
+        """Return the cost of a node; if nothing changed, the result found earlier in this cycle."""
         version = self._state.columns.versions.item(row)
         before = known.get(row)
         if before is not None and before[0] == version and before[1] == gap:
@@ -185,7 +187,9 @@ class Preemption:
         return found
 
     def _lacking(self, snapshot: Snapshot, entry: QueuedPod, room: Floats | None) -> Floats:
-        """Return (K, N) what a pod lacks on each row beside the claims that it leaves; at most 0 for nothing."""
+        """Return (K, N) what a pod lacks on each row next to the claims that it leaves; at most 0 where all is
+        there.
+        """
         fit, columns = entry.shape.fit, self._state.columns
         size = snapshot.size
         free = columns.free[fit.columns, :size] + columns.reserved[fit.columns, :size]
@@ -199,8 +203,9 @@ class Preemption:
     def _promising(
         self, snapshot: Snapshot, fit: FitShape, rule: Rule, lacking: Floats, may: Booleans, now: float, *, slack: bool
     ) -> tuple[NDArray[np.intp], Integers]:
-        """Return the rows that suffice once all that may go is gone, the best first, and (N,) down to which importance
-        pods must go there, counted from the least."""
+        """Return the rows that suffice once all that may go is gone, the best first. The second value is (N,) the
+        importance of the most important pods that must go there, counted from the least.
+        """
         self._held.refresh(now)
         levels = sorted(level for level in self._held.levels if self._is_allowed(rule, level))
         parts = _parts(fit, slack=slack)
@@ -226,7 +231,9 @@ class Preemption:
         return rule.allows(level.rank, level.priority) and (not level.reluctant or level.rank == rule.rank)
 
     def _passes(self, snapshot: Snapshot, fit: FitShape) -> Passes | None:
-        """Return what tells whether ports and other pods let the shape on a row; None where neither matters."""
+        """Return a function that decides whether ports and other pods allow the shape on a row; None where neither
+        matters.
+        """
         peers = self._placer.feasibility.peer_trial(fit, snapshot)
         if peers is None and not fit.host_ports:
             return None
@@ -244,7 +251,7 @@ class Preemption:
 
     @staticmethod
     def _admitted(rows: NDArray[np.intp], admits: Admits | None) -> Iterator[int]:
-        """Yield the rows that the guard lets pass, `NODES_ASKED` at most; asked about as many at once."""
+        """Yield the rows that the guard allows, `NODES_ASKED` at most; asks about as many at once."""
         if admits is None:
             yield from rows.tolist()
             return

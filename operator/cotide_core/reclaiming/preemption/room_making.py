@@ -1,14 +1,14 @@
-"""Claims of one engine: who waits for room on which node, who takes it, and when a claim ends.
+"""Claims of one engine: the pods that wait for room and their nodes, the pods that take it, and the end of a claim.
 
-The part of a policy's capacity (`requested_capacity`, `slack_scheduler`) that is the same for all. What becomes of a
-pod that fits on no node::
+The part of a policy's capacity (`requested_capacity`, `slack_scheduler`) that all policies share. The way of a pod that
+fits on no node::
 
     no node --plan--> victims are asked to go --> nominated --they are gone--> its node is tried first --> placed
                                                     |--a victim stays, its node is closed or gone, a more important
                                                        pod takes the room--> tried again at once, elsewhere
 
-While it is nominated, what it asks for is kept from pods that are not more important (`reservations`). Invariants: a
-pod asks no other to go as long as its claim will be met; no pod is placed into the room of a claim of equal or higher
+While it is nominated, its request is kept from pods that are not more important (`reservations`). Invariants: a pod
+asks no other to go while its claim will be met. No pod is placed into the room of a claim of equal or higher
 importance.
 
 Source: kube-scheduler's DefaultPreemption and its nominator.
@@ -71,21 +71,21 @@ class RoomMaking:
         )
         self._now = 0.0
         self._eased = False
-        """Whether some node has more room than when this was asked last; see `RequestedCapacity.take_eased`."""
+        """Whether some node has more room than at the last question; see `RequestedCapacity.take_eased`."""
         self._awaited: dict[str, None] = {}
-        """Pods whose claim ended, or whose room is there: they are tried at once."""
+        """Pods to try at once: their claim ended, or their room is free now."""
         self._gives_way = False
         """Whether room was given up in this cycle, so that others look again."""
         self._changed: set[str] = set()
-        """Nodes with claims that changed since `outranking` was asked last."""
+        """Nodes with claims that changed since the last call of `outranking`."""
 
     def take_awaited(self) -> list[str]:
-        """Return the pods that are to be tried at once since the last call, by key."""
+        """Return the pods to try at once since the last call, by key."""
         awaited, self._awaited = list(self._awaited), {}
         return awaited
 
     def outranking(self, shapes: Sequence[Shape], snapshot: Snapshot) -> list[Shape]:
-        """Return the shapes that fit on a node that changed, beside no claims but those of more important pods."""
+        """Return the shapes that fit on a changed node, next to the claims of more important pods only."""
         changed, self._changed = self._changed, set()
         out = []
         for shape in shapes if changed else ():
@@ -112,7 +112,7 @@ class RoomMaking:
         return self._nominations.of(key) is not None
 
     def may_make_room(self, entry: QueuedPod) -> bool:
-        """Whether a pod may get room that no node shows: that of claims which it may take, or of pods that leave."""
+        """Whether a pod may get hidden room: that of claims which it may take, or of pods that leave."""
         claims = self._nominations
         may_take = claims.of(entry.pod.key) is not None or claims.below(self._reservations.importance(entry.pod))
         return bool(may_take) or self._preemption.has_victims(entry.pod, self._now)
@@ -125,7 +125,7 @@ class RoomMaking:
         Returns
         -------
         room : None where no pod is asked to leave.
-        refusal : of the pod; counts also the nodes that the guard kept from being freed.
+        refusal : of the pod; it also counts the nodes that the guard kept from being freed.
         """
         pod, shape = entry.pod, entry.shape
         if self._preemption.rule(pod) is None:
@@ -172,7 +172,7 @@ class RoomMaking:
         self._eased, self._awaited, self._gives_way = mark.eased, dict(mark.awaited), mark.gives_way
 
     def claim(self, entry: QueuedPod, node: str, mark: object, now: float) -> Room:
-        """Keep a node's room for a pod; where it had a claim on it before, that one goes on."""
+        """Keep a node's room for a pod; its earlier claim on the same node continues."""
         known = mark.nominations.get(entry.pod.key) if isinstance(mark, ClaimsMark) else None
         if known is None or known.node != node:
             return room_of(self._nominate(entry, node, frozenset(), now))
@@ -181,10 +181,10 @@ class RoomMaking:
         return room_of(known)
 
     def restore(self, entry: QueuedPod, now: float) -> None:
-        """Take up a claim that an earlier run made for a pod, before any other looks at the space.
+        """Restore a claim that an earlier run made for a pod, before any other looks at the space.
 
-        Which pods were asked to go for it is not known any more, only which are on the way out: if these don't suffice,
-        `make_room` asks for the rest on the same node, when it is the pod's turn.
+        The pods that were asked to go for it are unknown now, only those on the way out are known. If these don't
+        suffice, `make_room` asks for the rest on the same node, when it is the pod's turn.
         """
         if self._placer.policy.plan is not None and not entry.shape.online:
             return  # a plan gives it a start, not a claim
@@ -241,7 +241,7 @@ class RoomMaking:
         return Placement(row, probability, (), guarded=guard is not None, why=why, basis=basis)
 
     def _settle_in(self, entry: QueuedPod, row: int) -> None:
-        """End the claim of a pod that is placed, and those of less important pods that have no room beside it."""
+        """End the claim of a placed pod, and those of less important pods that have no room next to it."""
         name = self._name(row)
         own = self._nominations.drop(entry.pod.key)
         if own is not None:
@@ -255,7 +255,7 @@ class RoomMaking:
             self._end([nomination for nomination in crowded if nomination.importance < importance])
 
     def _place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
-        """Choose a node by what is free, less what is reserved."""
+        """Choose a node by its free amounts, less the reserved ones."""
         raise NotImplementedError
 
     def _room(self, entry: QueuedPod) -> Floats | None:
@@ -267,7 +267,7 @@ class RoomMaking:
         raise NotImplementedError
 
     def _has_slack(self, entry: QueuedPod, row: int) -> bool:
-        """Whether a row has room for a pod beside what requests say."""
+        """Whether a row has room for a pod apart from its requests."""
         raise NotImplementedError
 
     def _lost(self, record: PodRecord) -> float:
@@ -279,7 +279,7 @@ class RoomMaking:
         raise NotImplementedError
 
     def _admits(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster) -> Admits | None:
-        """Return what tells of rows whether the guard lets a pod pass there; None where it has no say."""
+        """Return a function that decides whether the guard allows a pod on rows; None if the guard plays no part."""
         if self._placer.policy.guard is None or entry.shape.online:
             return None
 
@@ -303,7 +303,7 @@ class RoomMaking:
     def _is_open(
         self, name: str, snapshot: Snapshot, entry: QueuedPod, allowed: Booleans, admits: Admits | None
     ) -> bool:
-        """Whether a node is there, takes pods like this one at all, and would not break a latency limit with it."""
+        """Whether a node exists, takes pods like this one at all, and would keep its latency limits with it."""
         row = self._state.columns.row_of.get(name)
         if row is None or not allowed[row] or not self._placer.feasibility.may_open(entry.shape.fit, snapshot)[row]:
             return False
@@ -322,7 +322,7 @@ class RoomMaking:
         allowed: Booleans,
         admits: Admits | None,
     ) -> Plan | None:
-        """Return a plan for a pod whose claim lacks room: on that node, or else anywhere."""
+        """Return a plan for a pod with a claim that lacks room: on that node, or otherwise anywhere."""
         self._drop(entry.pod.key)
         row = self._state.columns.row_of.get(claim.node)
         if row is not None:
@@ -337,26 +337,26 @@ class RoomMaking:
         pod, name = entry.pod, self._name(plan.row)
         importance = self._reservations.importance(pod)
         self._end([nomination for nomination in self._nominations.on(name) if nomination.importance < importance])
-        victims = frozenset(one.record.pod.key for one in plan.victims) | frozenset(plan.coming)
+        victims = frozenset(plan_victim.record.pod.key for plan_victim in plan.victims) | frozenset(plan.coming)
         claim = self._nominate(entry, name, victims, self._now)
         out = []
-        for one in plan.victims:
-            self._evictions.ask(one.record, self._now)
-            victim, reason = one.record.pod, self._reason(entry, one)
+        for plan_victim in plan.victims:
+            self._evictions.ask(plan_victim.record, self._now)
+            victim, reason = plan_victim.record.pod, self._reason(entry, plan_victim)
             evict = Evict(victim.key, victim.uid, name, reason, EvictCause.PREEMPTED, pod.key, pod.uid)
             out.append(replace(evict, by_priority=victim.workload_class is pod.workload_class))
         self._preemption.carried_out(plan.row)
         return room_of(claim, tuple(out))
 
     @staticmethod
-    def _reason(entry: QueuedPod, one: Victim) -> str:
+    def _reason(entry: QueuedPod, chosen: Victim) -> str:
         """Return why a pod goes, and what is lost with it."""
-        pod, victim = entry.pod, one.record.pod
+        pod, victim = entry.pod, chosen.record.pod
         kind = f"{victim.workload_class} pod"
         if victim.workload_class is pod.workload_class:
             kind += f" of priority {victim.priority}, below {pod.priority}"
         article = "an" if victim.workload_class is WorkloadClass.ONLINE else "a"
-        done = "" if victim.workload_class is WorkloadClass.ONLINE else f" with {one.lost:.0f} core s done"
+        done = "" if victim.workload_class is WorkloadClass.ONLINE else f" with {chosen.lost:.0f} core s done"
         return f"makes room for {pod.workload_class} pod {pod.key}; {article} {kind}{done}"
 
     def _nominate(
@@ -376,7 +376,7 @@ class RoomMaking:
             now + self._config.nomination_seconds,
             makes_way=makes_way,
             importance=self._reservations.importance(pod),
-            of_gratis=all(one is not None and one.workload_class is WorkloadClass.GRATIS for one in gone),
+            of_gratis=all(record is not None and record.workload_class is WorkloadClass.GRATIS for record in gone),
             restored=restored,
         )
         before = self._nominations.of(pod.key)
@@ -385,13 +385,13 @@ class RoomMaking:
         return claim
 
     def _update_claims(self, now: float) -> None:
-        """End what the time ends, and find the pods whose nodes changed."""
+        """End the claims that time ends, and find the pods with changed nodes."""
         self._now = now
         self._gives_way = False
         self._preemption.begin()
         for key in self._evictions.expire(now):
             record = self._state.record(key)
-            if record is None or not record.pod.terminating:  # one that goes may take its time
+            if record is None or not record.pod.terminating:  # a leaving pod may take its time
                 self._end(self._nominations.drop_where_stays(key))
         for nomination in self._nominations.expire(now):
             if self._still_leave(nomination):
@@ -419,7 +419,7 @@ class RoomMaking:
             self._end(self._nominations.drop_where_stays(event.key))
 
     def _end(self, claims: Iterable[Nomination]) -> None:
-        """End claims whose pods try again at once; what they kept is open to others."""
+        """End claims and let their pods try again at once; others may take what they kept."""
         for claim in list(claims):
             self._nominations.drop(claim.pod)
             self._reservations.settle([claim.node])
@@ -441,7 +441,7 @@ class RoomMaking:
 
 
 def room_of(claim: Nomination, evictions: tuple[Evict, ...] = ()) -> Room:
-    """Return what is said to a pod of the room that is made for it."""
+    """Return the message to a pod about the room that is made for it."""
     leaving, kind = len(claim.makes_way), "gratis" if claim.of_gratis else "less important"
     message = f"{leaving} {kind} pod{'s leave' if leaving > 1 else ' leaves'} {claim.node} for it"
     if not leaving:
