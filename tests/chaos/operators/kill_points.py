@@ -102,7 +102,7 @@ def install(path: str, points: KillPoints) -> None:
         "lease": [(LeaderElector, "_try")],
         "provision": [(BookStore, "load"), (BookStore, "save"), (WebhookActuator, "do"), (DrainClient, "write")],
         "drain": [(DrainClient, "write"), (DrainClient, "evict"), (DrainClient, "sleep")],
-        "resize": [(PhaseResizer, "_resize"), (PhaseResizer, "_tell")],
+        "resize": [(PhaseResizer, "_resize"), (PhaseResizer, "_emit")],
     }
     for owner, name in coroutines[path]:
         setattr(owner, name, points.awaited(getattr(owner, name)))

@@ -64,7 +64,7 @@ def tells(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         translated.append(key)
         original(self, key, events)
 
-    monkeypatch.setattr(EventSource, "_tell_pod", noted)
+    monkeypatch.setattr(EventSource, "_emit_pod", noted)
     return translated
 
 
