@@ -64,61 +64,61 @@ class Quarantine:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._aside: dict[tuple[str, str], SetAside] = {}
+        self._entries: dict[tuple[str, str], SetAside] = {}
         self._listeners: list[Listener] = []
-        self._window, self._lines, self._unsaid = float("-inf"), 0, 0
+        self._window, self._lines, self._unlogged = float("-inf"), 0, 0
         self.total = 0
 
     def __len__(self) -> int:
-        return len(self._aside)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[SetAside]:
-        return iter(self._aside.values())
+        return iter(self._entries.values())
 
     def get(self, kind: str, key: str) -> SetAside | None:
         """Return why an object is quarantined, None if it is not."""
-        return self._aside.get((kind, key))
+        return self._entries.get((kind, key))
 
     def put(
         self, kind: str, key: str, part: str, error: BaseException | str, *, uid: str = "", version: str = ""
     ) -> None:
         """Quarantine an object until it changes, and call the listeners; a repeat at the same version calls none."""
-        known = self._aside.get((kind, key))
+        known = self._entries.get((kind, key))
         where = "" if isinstance(error, str) else where_raised(error)
         fault = error if isinstance(error, str) else (str(error) or type(error).__name__)
         entry = SetAside(kind, key, uid, version, part, _cut(fault))
         if known is not None and (known.uid, known.version, known.part) == (uid, version, part):
             return
-        if known is None and len(self._aside) >= MOST:
-            del self._aside[next(iter(self._aside))]
-        self._aside[kind, key] = entry
+        if known is None and len(self._entries) >= MOST:
+            del self._entries[next(iter(self._entries))]
+        self._entries[kind, key] = entry
         self.total += 1
-        self._say(entry, where)
+        self._log_entry(entry, where)
         for listener in self._listeners:
             listener(entry)
 
     def forget(self, kind: str, key: str) -> None:
         """Drop a deleted object."""
-        self._aside.pop((kind, key), None)
+        self._entries.pop((kind, key), None)
 
     def changed(self, kind: str, key: str, version: str) -> None:
         """Release an object for a new try if its version differs now."""
-        entry = self._aside.get((kind, key))
+        entry = self._entries.get((kind, key))
         if entry is not None and entry.version != version:
-            del self._aside[kind, key]
+            del self._entries[kind, key]
 
     def subscribe(self, listener: Listener) -> None:
         """Call ``listener(entry)`` for each object that is quarantined, in the loop's own thread; it must not raise."""
         self._listeners.append(listener)
 
-    def _say(self, entry: SetAside, where: str) -> None:
+    def _log_entry(self, entry: SetAside, where: str) -> None:
         now = self._monotonic()
         if now - self._window >= LINES_SECONDS:
-            if self._unsaid:
-                _LOG.error("%d further objects were quarantined", self._unsaid)
-            self._window, self._lines, self._unsaid = now, 0, 0
+            if self._unlogged:
+                _LOG.error("%d further objects were quarantined", self._unlogged)
+            self._window, self._lines, self._unlogged = now, 0, 0
         if self._lines >= LINES_AT_ONCE:
-            self._unsaid += 1
+            self._unlogged += 1
             return
         self._lines += 1
         _LOG.error(

@@ -232,7 +232,7 @@ class EventSource:
         return events if knew or not self._selects_namespaces else self._labels_of_namespaces() + events
 
     def _collect_pods(self, events: list[Event]) -> None:
-        self._put_up_dependents(Turn(COLLECT_SECONDS, time.thread_time))
+        self._mark_fan_outs(Turn(COLLECT_SECONDS, time.thread_time))
         self._pairs.begin()
         self._collect("pods", self._emit_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
         if self._rules_seen and self._relabelled:  # labels that don't fit into a turn follow in the next cycles
@@ -240,7 +240,7 @@ class EventSource:
             self._relabelled.clear()
             self._collect("pods", self._emit_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
 
-    def _put_up_dependents(self, turn: Turn) -> None:
+    def _mark_fan_outs(self, turn: Turn) -> None:
         """Mark the pods of objects that changed, within the turn and the share of their namespace."""
         self._pairs.begin()
         while (part := self._fan_outs.take(self._dependents, FAN_OUT_AT_ONCE, self._pairs.is_spent)) is not None:
