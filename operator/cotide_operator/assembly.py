@@ -94,16 +94,16 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 10.0
-"""Wall seconds for bindings in flight at the end; chosen below the 30 s that a kubelet grants."""
+"""Wall seconds for bindings in flight at the end. Chosen below the 30 s that a kubelet grants."""
 CONNECTIONS_BESIDE_BINDS: Final = 160
 """For the controllers, volumes, phases and the low-priority dispatcher. Chosen: the sum of their own limits, so that
 none waits for a connection that another tenant's slow request holds."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
 TAKE_OVER_SECONDS: Final = 60.0
 """Time that a ready standby stays ready while it takes over. Chosen: kopf loads within 2 s on an idle machine and
-within 20 s where ten others share a core; meanwhile no roll-out should stop, and the webhook keeps an address."""
+within 20 s where ten others share a core. Meanwhile no roll-out should stop, and the webhook keeps an address."""
 KOPF_WAITS_SECONDS: Final = 5.0
-"""Longest wait of kopf's start for the bindings of the first pods; chosen: readiness waits for kopf."""
+"""Longest wait of kopf's start for the bindings of the first pods. Chosen: readiness waits for kopf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class Operator:
                 return
             if self.admission is not None:  # on a standby, too: it decides nothing
                 supervisor.start(self.admission.run(self._host), "admission webhook")
-            if self.extender is not None:  # likewise
+            if self.extender is not None:  # on a standby, too
                 await self.models.look()
                 supervisor.start(self.models.watch(self.settings.models.poll_seconds), "models")
                 supervisor.start(self.extender.run(self._host), "extender")
@@ -644,7 +644,7 @@ class Operator:
         return self.binder.rushed or (self.extender is not None and self.extender.rushed)
 
     def _assist(self, outcome: PodAssumed | BindRefused | Decision) -> None:
-        """Process a decision of the extender: while this replica leads, the engine counts it and the ledger records
+        """Process a decision of the extender. While this replica leads, the engine counts it and the ledger records
         it."""
         if not self._leading:
             return

@@ -46,8 +46,7 @@ class ConsolidationSettings(Section):
     """Label to its values: nodes of these pools are not freed, but may take pods."""
     packs: bool = True
     """Whether pods go to the fullest node that takes them while nodes are freed: a scheduler that spreads pods would
-    put
-    moved pods on the next node to be freed."""
+    put moved pods on the next node to be freed."""
     move_local_storage: bool = False
     move_unwilling: bool = False
     move_gangs: bool = False

@@ -36,8 +36,7 @@ class HostLoadSettings(Section):
     """Forecaster of the usage of online pods: our mixture of experts, or the larger of mean + N standard deviations
     and a percentile with a half-life of a day (docs/host-load.md has both on the same series)."""
     challenger: Literal["mixture", "sigma-percentile"] | None = None
-    """Predictor that forecasts in shadow, and takes over after a day of slots if it was better beyond noise; None
-    for
+    """Predictor that forecasts in shadow, and takes over after a day of slots if it was better beyond noise; None for
     no challenger. Costs as much as a predictor."""
     history_seconds: float = Field(default=86_400.0, gt=0)
     """Length of the usage history that is read after a restart; a day holds a service's daily rhythm."""
@@ -64,12 +63,10 @@ class RequestRateSettings(Section):
 
     enabled: bool | None = None
     """Whether rates are forecast and scored. None: on if the policy looks ahead to the end of a job (``predictive``)
-    and
-    there is a ``metricsSource``."""
+    and there is a ``metricsSource``."""
     quantile: float | None = None
     """Quantile of the highest rate until the end of a job, for the questions of the latency guard. None: the last
-    measured
-    rate (docs/policies.md has both in one experiment)."""
+    measured rate (docs/policies.md has both in one experiment)."""
 
     @field_validator("quantile")
     @classmethod
@@ -125,8 +122,7 @@ class OverloadSettings(Section):
     relieves latencies."""
     contended_share: float = Field(default=_ENGINE.overload_contended_share, ge=0, le=1)
     """A node is also overloaded if a service waits for a cpu for more than this share of its time, as node agents
-    measure
-    (``metricsSource.prometheus.nodeWaitingQuery``), and calm below half of it. 0 disables this."""
+    measure (``metricsSource.prometheus.nodeWaitingQuery``), and calm below half of it. 0 disables this."""
 
     @model_validator(mode="after")
     def _ordered(self) -> OverloadSettings:
@@ -140,8 +136,7 @@ class HierarchicalSettings(Section):
 
     victims: Literal["cheapest", "random", "none"] | None = None
     """The victims of batch: the fewest gratis pods with the least work lost, host and victims drawn at random as in the
-    paper
-    (Jiang et al., Algorithm 1), or none. None: ``cheapest``, and ``none`` under ``predictive``."""
+    paper (Jiang et al., Algorithm 1), or none. None: ``cheapest``, and ``none`` under ``predictive``."""
     gratis_subtracts: Literal["highest", "both", "held"] | None = None
     """Reduction of the room of gratis pods: the higher of held and predicted amounts, both, or the held amount. None:
     ``highest``, and ``held`` under ``predictive``."""

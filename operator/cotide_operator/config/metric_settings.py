@@ -128,7 +128,7 @@ class HeaderSettings(Section):
 
     @model_validator(mode="after")
     def _is_one_value(self) -> HeaderSettings:
-        if sum(one is not None for one in (self.value, self.file, self.env)) != 1:
+        if sum(source is not None for source in (self.value, self.file, self.env)) != 1:
             raise ValueError("name exactly one of value, file, env, or write the value itself")
         if self.value is not None and not is_header_value(self.value.get_secret_value()):
             raise ValueError("must be one line of plain characters")

@@ -124,8 +124,7 @@ class GangSettings(Section):
 
     reserve_after_seconds: float = Field(default=120.0, ge=0)
     """Wait of a gang before room is reserved for it, under policies without a plan; 0 for never. Chosen: longer than
-    most
-    small pods wait for a node, short compared with the run times of large gangs."""
+    most small pods wait for a node, short compared with the run times of large gangs."""
 
 
 EVERY: Final = "*"
@@ -151,13 +150,11 @@ class RetrainingSettings(Section):
     capacity_samples: int = Field(default=20_000, ge=100, le=1_000_000)
     """Samples kept in memory per kind; the oldest are dropped. Chosen: 20,000 rows train in seconds."""
     pooled_namespaces: tuple[str, ...] = ()
-    """Namespaces that teach the forecasts of all; ``*`` for every namespace. Other namespaces teach only their
-    own
+    """Namespaces that teach the forecasts of all; ``*`` for every namespace. Other namespaces teach only their own
     forecasts: otherwise a tenant could distort the predictions for the others."""
     promotion: Literal["whenTrusted", "never", "atOnce"] = "whenTrusted"
     """When the QoS model decides for a service: once its forecasts are trusted, never (it is only scored), or as soon
-    as
-    there is one."""
+    as there is one."""
     exploration_share: float = Field(default=0.01, ge=0.0, le=0.1)
     """Refused placements that are tried after all, per accepted one next to the same service; chosen: with half of them
     breaking it costs .5 % of the accepted ones. An exclusive service gets no trials."""
@@ -173,11 +170,9 @@ class RetrainingSettings(Section):
     receives them in namespaces where they were at least as accurate as the completion model."""
     run_time_predictor: RunTimePredictor = "habits"
     """Predictor of run times: the mixture of past runs, exponential smoothing, the on-line regression or one of two
-    Kalman
-    filters (docs/predictor-lab.md has all on the same logs)."""
+    Kalman filters (docs/predictor-lab.md has all on the same logs)."""
     run_time_challenger: RunTimePredictor | None = None
-    """Predictor that forecasts in shadow, and takes over after 48 hours with runs if it was better beyond noise;
-    None
+    """Predictor that forecasts in shadow, and takes over after 48 hours with runs if it was better beyond noise; None
     for no challenger. Costs as much as a predictor."""
     own_models_most: int = Field(default=64, ge=0, le=10_000)
     """Namespaces with models of their own at once, the last taught ones; 0 for none. Chosen: some 2 MB of models
@@ -250,8 +245,7 @@ class JobSettings(Section):
     deleted. As `start_times.START_SECONDS`."""
     create_seconds: float = Field(default=1800.0, gt=0)
     """Longest time for a kubelet to create containers without reporting an obstacle: a volume that can't be mounted, a
-    pull
-    that hangs. As `start_times.CREATE_SECONDS`."""
+    pull that hangs. As `start_times.CREATE_SECONDS`."""
 
 
 class VolumeSettings(Section):
@@ -288,8 +282,7 @@ class Settings(Section):
     ``default-scheduler`` by default."""
     slot_seconds: float = Field(default=300.0, gt=0)
     """A service's slot: a slot with one sample over the limit counts as one violation (Jiang et al.: a slot's value is
-    its
-    maximum)."""
+    its maximum)."""
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     concurrent_binds: int = Field(default=64, ge=1, le=512)
     """Bindings in flight of one namespace; all together may have twice as many. Measured: an API server on 2 cores

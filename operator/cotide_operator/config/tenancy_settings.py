@@ -16,5 +16,4 @@ class TenancySettings(Section):
 
     max_class_without_label: Literal["unraised", "online", "batch", "gratis"] = UNRAISED
     """Highest class in a namespace without the label ``cotide.dev/max-class``. ``unraised``: an ordinary pod is online,
-    as
-    ever; a label or a PriorityClass does not make pods of a Job or with reclaimed capacity online."""
+    as ever; a label or a PriorityClass does not make pods of a Job or with reclaimed capacity online."""

@@ -18,7 +18,7 @@ large. Bindings of a namespace with slow answers do not count: a hanging webhook
 
 Invariant: a pod is first posted only while the cache shows it unbound, alive and with the uid of the decision, and
 never twice at a time. Each binding ends in exactly one report. `evictor` shows the states of an eviction, and
-`volume_binder` the steps before a binding whose pod has claims that wait for it.
+`volume_binder` the steps before a binding for a pod with waiting claims.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """Carries evictions out, and refuses forbidden ones.
 
-`binder` calls it and hands its reports to the loop. The outcomes of one eviction::
+`binder` calls it and hands its reports to the loop. The outcomes of one eviction:
 
-    decided -> online, for another class       refused with an error in the log: the engine must never request it
-            -> the owner forbids it            refused: written since the decision
-            -> gone, replaced or going         nothing to do (404)
-            -> made for a pod that needs no room any more, or together with a victim that stays
-                                               refused, and may be requested again at once
-            -> a disruption budget forbids it  refused, before another victim for the same pod is evicted
-            -> the claim is written on the pod that gets the room -> posted -> 2xx   it has its grace period
-                                                                           -> 429, 5xx, silence   refused
+- The victim is online, and the nominated pod has another class: refused with an error in the log. The engine must
+  never request this.
+- The owner forbids it: refused. The owner wrote this after the decision.
+- The pod is gone, replaced or terminating: nothing to do (404).
+- The nominated pod needs no room any more, or another victim stays: refused, and may be requested again at once.
+- A disruption budget forbids it: refused, before another victim for the same pod is evicted.
+- Otherwise the claim is written on the pod that gets the room, and the eviction is posted. After 2xx the victim has its
+  grace period; after 429, 5xx or silence the eviction is refused.
 
 An administrator may let gratis pods leave an overloaded node even so (`Evict.override`): the evictor then ignores the
 owner's annotation, and deletes a pod that a budget protects. A pod that leaves for one of its own class and higher
 priority (`Evict.by_priority`) is treated as under kube-scheduler. The evictor writes the condition ``DisruptionTarget``
-and deletes the pod with its own grace period; the choice of victims has already considered budgets and owners.
+and deletes the pod with its own grace period. The choice of victims has already considered budgets and owners.
 
-Invariants: a pod of class online is posted for an online pod of higher priority only; no pod is posted twice at a time;
-each eviction ends in exactly one report.
+Invariants: No online pod is posted except for an online pod of higher priority. No pod is posted twice at a time. Each
+eviction ends in exactly one report.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``cotide operator`` sets it up after the first lists, and `assembly` runs it as two tasks. Objects that survive a full
 pass are exempt from the next ones (`gc.freeze`). A pass thus examines the objects since the last one, and not all
-objects of a cluster of 10,000 pods, which took half a second. Unreferenced objects are freed at once as usual; only
+objects of a cluster of 10,000 pods, which took half a second. Unreferenced objects are freed at once as usual. Only
 reference cycles among such old objects wait for a thorough pass, at a calm moment. A full pass has its own turn of the
 event loop, since within another turn the times would add up.
 
@@ -22,9 +22,10 @@ from collections.abc import Callable
 from typing import Final
 
 THRESHOLDS: Final = (5_000, 1_000_000, 1_000_000)
-"""New objects between two collections of the youngest generation, number of those before a collection of the middle
-one, and number of these before an automatic full one: never. Chosen: a pass takes .4 us for each object, up to 1 us on
-a busy machine. Most objects that survive the first pass stay, so that a pass over the middle generation is wasted."""
+"""New objects between two collections of the youngest generation. Then the number of those before a collection of the
+middle one, and number of these before an automatic full one: never. Chosen: a pass takes .4 us for each object, up to 1
+us on a busy machine. Most objects that survive the first pass stay, so that a pass over the middle generation is
+wasted."""
 FULL_OBJECTS: Final = 25_000
 """Objects that may survive the youngest collections before a full pass over them. Chosen: 10 to 45 ms, with the
 objects that are made until the pass has its turn."""
@@ -32,7 +33,7 @@ FULL_BLOCKS: Final = 2 * FULL_OBJECTS
 """Least growth of the process in blocks of memory. Most objects die young, so that a full pass for each so many new
 objects would be wasted. Chosen: a list with one number takes three blocks, a tuple one or two."""
 MAX_FULL: Final = 3 * FULL_OBJECTS
-"""Objects that may survive those collections before a full pass without growth: new objects may replace old ones that
+"""Objects that may survive those collections before a full pass without growth. New objects may replace old ones that
 no pass examines. Chosen."""
 THOROUGH_SECONDS: Final = 24 * 3600.0
 """Least time between thorough passes (chosen: `benchmarks/days/soak.py` finds a day's churn flat without them)."""

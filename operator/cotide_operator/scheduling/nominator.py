@@ -40,7 +40,7 @@ class Nominator:
         """(uid, node) by pod key, as written; the cache may not show it yet."""
         self._turns: dict[str, asyncio.Lock] = {}
         self._again: set[str] = set()
-        """Pods whose claim is due for removal later."""
+        """Pods with a claim that is due for removal later."""
 
     async def write(self, key: str, uid: str, node: str) -> Answer:
         """Write a claim unless it exists; the answer gives whether it does."""

@@ -1,7 +1,7 @@
 """Prepares the volumes of a pod before its binding: selects the node, and waits until the volumes exist.
 
-`binder` calls it for a binding whose pod has claims that wait for a node. An existing volume is reserved for its claim;
-a claim that needs a new volume receives the node. The states::
+`binder` calls it for a binding if claims of the pod wait for a node. An existing volume is reserved for its claim. A
+claim that needs a new volume receives the node. The states::
 
     decided -> written -> waits --all claims bound-----------------> the pod is bound
                  |          |----- a claim lost its node, is gone -> refused, decided again
@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 AVOIDED_TIMES: Final = 5.0
 """Time-outs during which a node is avoided after it made no volume in time; chosen."""
 WRITES_AT_ONCE: Final = 32
-"""Claims and volumes with a write in flight; chosen: one namespace alone has half of them, as many as pods of a Job are
+"""Claims and volumes with a write in flight. Chosen: one namespace alone has half of them, as many as pods of a Job are
 created at a time. A hanging write in one namespace delays no other."""
 WOKEN_AT_ONCE: Final = 32
 """Pods that check their claims in one turn of the loop; chosen: about 5 ms."""
@@ -68,7 +68,7 @@ class VolumeBinder:
         self._timeout_seconds = timeout_seconds
         self._slots = FairSemaphore(WRITES_AT_ONCE)
         self._waits: dict[str, dict[asyncio.Event, str]] = {}
-        """By claim and pod: an event for each waiting pod, with its namespace; pods may share a claim."""
+        """By claim and pod: an event for each waiting pod, with its namespace. Pods may share a claim."""
         self._woken: FairQueue[asyncio.Event] = FairQueue()
         """Events of pods that are due to check their claims."""
         self._reserved: dict[str, str] = {}

@@ -43,7 +43,9 @@ def reach(volume: VolumeObject) -> list[tuple[NodeTerm, ...]]:
     ]
     if zones:
         none = NodeTerm(labels=tuple(Requirement(key, "DoesNotExist") for key in _ZONE_LABELS))
-        found.append((none, *(NodeTerm(labels=sum(one, ())) for one in product(*(_zone(*pair) for pair in zones)))))
+        found.append(
+            (none, *(NodeTerm(labels=sum(chosen, ())) for chosen in product(*(_zone(*pair) for pair in zones))))
+        )
     return found
 
 

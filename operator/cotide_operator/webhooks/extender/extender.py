@@ -42,8 +42,7 @@ from cotide_operator.webhooks.serving.shared_certificate import SharedCertificat
 
 BINDINGS_AT_ONCE: Final = 32
 """Bindings in flight of one namespace; all together have fewer than twice as many. Chosen: kube-scheduler binds while
-it
-decides further."""
+it decides further."""
 SYNC_SECONDS: Final = 0.05
 BIND_TIMEOUT_SECONDS: Final = 4.0
 """Wall seconds of one attempt to bind; chosen below the timeout of a request."""

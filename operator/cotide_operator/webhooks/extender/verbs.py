@@ -5,8 +5,8 @@ time only; ``bind`` also waits for the API server. From `rest` to the answer no 
 each decision (`Decided`) and puts it into the engine's next cycle, so that the ledger and the annotations of pods
 contain it.
 
-Invariants: a pod of another scheduler keeps all its nodes; a malformed request changes nothing; only a pod that the
-watch shows waiting, without a gate, reserves room; no answer names a service of another namespace than the pod's.
+Invariants: A pod of another scheduler keeps all its nodes. A malformed request changes nothing. Only a pod that the
+watch shows waiting, without a gate, reserves room. No answer names a service of another namespace than the pod's.
 
 If clients show no certificate, any client that reaches the port can send requests. ``prioritize`` then reserves
 nothing: the score gives the best node, and not whether the pod fits there.
@@ -36,7 +36,7 @@ Outcome = Literal["chosen", "passed", "refused", "scored", "left alone", "unseen
 Decided = PodAssumed | BindRefused | Decision
 PostBinding = Callable[[Bind], Awaitable[Answer]]
 UNSEEN_SECONDS: Final = 0.1
-"""Wall seconds that an answer waits until the watch delivers the pod; chosen: kube-scheduler's watch and ours are
+"""Wall seconds that an answer waits until the watch delivers the pod. Chosen: kube-scheduler's watch and ours are
 milliseconds apart, and an answer about a pod that the watch never delivers is worth no more."""
 UNSEEN_BIND_SECONDS: Final = 2.0
 """The same for a binding, which delays no other request. Chosen."""

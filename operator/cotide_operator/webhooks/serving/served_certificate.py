@@ -27,8 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 30.0
 """Wall seconds between two checks of the certificate; chosen: kubelets update mounted Secrets about once a minute, and
-a
-certificate is renewed weeks before it ends."""
+a certificate is renewed weeks before it ends."""
 RETRY_SECONDS: Final = 2.0
 """Wall seconds between two checks without any certificate; chosen."""
 

@@ -22,8 +22,7 @@ class ServingContext:
     Parameters
     ----------
     client_authority : file of the authorities that sign the certificates of clients, which then must show one; with
-    None
-        clients need none.
+        None clients need none.
 
     Attributes
     ----------
