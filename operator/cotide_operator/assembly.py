@@ -136,7 +136,7 @@ class Operator:
     ) -> None:
         """Create the parts in the order of their dependencies, from top to bottom."""
         if settings.shadow and options.install_crds:
-            raise InputError("can't be asked for in shadow, where nothing is written", field="--install-crds")
+            raise InputError("can't be used in shadow, where nothing is written", field="--install-crds")
         self.settings = settings
         self._options = options
         self._informers = informers or Informers(

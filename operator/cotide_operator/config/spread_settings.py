@@ -58,7 +58,7 @@ class PodTopologySpreadSettings(Section):
     @model_validator(mode="after")
     def _agrees(self) -> PodTopologySpreadSettings:
         if self.defaulting_type == "System" and self.default_constraints:
-            raise _disagreement("must be List where there are defaultConstraints", "defaultingType")
+            raise _disagreement("must be List with defaultConstraints", "defaultingType")
         seen: set[tuple[str, str]] = set()
         for index, constraint in enumerate(self.default_constraints):
             key = (constraint.topology_key, constraint.when_unsatisfiable)

@@ -260,11 +260,11 @@ class Metrics:
             "Cpu of online pods on all nodes: peak of the last slot (measured), its forecast, requested, allocatable.",
             "view",
         )
-        self.online_memory = self._gauge("online_memory_bytes", "The same of memory.", "view")
+        self.online_memory = self._gauge("online_memory_bytes", "The same for memory.", "view")
         self.reclaimable_cpu = self._gauge(
             "node_reclaimable_cpu_millicores", "Cpu that batch and gratis pods may use by the forecasts, on all nodes."
         )
-        self.reclaimable_memory = self._gauge("node_reclaimable_memory_bytes", "The same of memory.")
+        self.reclaimable_memory = self._gauge("node_reclaimable_memory_bytes", "The same for memory.")
         self.node_outlooks = self._gauge(
             "node_outlooks", "Nodes by the state of their forecasts; all but two reasons mean fallen back.", "reason"
         )

@@ -365,7 +365,7 @@ def test_default_spreads_are_kube_schedulers_unless_a_list_says_otherwise() -> N
     [
         (
             "  defaultConstraints:\n    - {maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}\n",
-            "configuration:3: podTopologySpread.defaultingType: must be List where there are defaultConstraints",
+            "configuration:3: podTopologySpread.defaultingType: must be List with defaultConstraints",
         ),
         (
             "  defaultingType: List\n  defaultConstraints:\n"
