@@ -1,12 +1,13 @@
-"""Puts the operator together and runs it: the one place where its parts are made and know each other.
+"""Builds the operator and runs it: the one place where its parts are created and connected.
 
-Called by ``cotide operator`` and by tests. Stages, each with a clear end::
+``cotide operator`` and tests call it. Stages, each with a clear end::
 
     open port -> reach the API server -> resources installed -> reflectors -> lease -> models -> decide -> kopf -> stop
                  `--------------- begun before: see `reflectors` ---------------'
 
-Invariants: nothing decides before the lease is held (or election is off), all was listed and what the last leader bound
-was seen; when this replica stops, for whatever reason, it decides no more, ends its bindings, then gives up the lease.
+Invariants: no decision is made before the lease is held (or election is off), everything was listed and the last
+leader's bindings were seen. When this replica stops, for any reason, it decides no more, ends its bindings, then
+releases the lease.
 """
 
 from __future__ import annotations
@@ -93,21 +94,21 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 10.0
-"""Wall seconds that bindings in flight have at the end; chosen below the 30 s that a kubelet grants."""
+"""Wall seconds for bindings in flight at the end. Chosen below the 30 s that a kubelet grants."""
 CONNECTIONS_BESIDE_BINDS: Final = 160
-"""For the controllers, volumes, phases and the low-priority dispatcher. Chosen: what they have in flight at most by
-their own bounds, so that none waits for a connection that another tenant's slow request holds."""
+"""For the controllers, volumes, phases and the low-priority dispatcher. Chosen: the sum of their own limits, so that
+none waits for a connection that another tenant's slow request holds."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
 TAKE_OVER_SECONDS: Final = 60.0
-"""For how long a standby that was ready stays so while it takes over. Chosen: kopf loads within 2 s on an idle machine
-and within 20 s where ten others share a core; meanwhile no roll-out should stop, and the webhook keeps an address."""
+"""Time that a ready standby stays ready while it takes over. Chosen: kopf loads within 2 s on an idle machine and
+within 20 s where ten others share a core. Meanwhile no roll-out should stop, and the webhook keeps an address."""
 KOPF_WAITS_SECONDS: Final = 5.0
-"""Longest that kopf's start waits for the bindings of the first pods; chosen: readiness waits for kopf."""
+"""Longest wait of kopf's start for the bindings of the first pods. Chosen: readiness waits for kopf."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is said on the command line and not in the configuration file."""
+    """Options of the command line that the configuration file lacks."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -123,7 +124,7 @@ class Operator:
     Attributes
     ----------
     cache, decisions, metrics, health, loop :
-        Parts that tests and embedders look at.
+        Parts that tests and embedding programs read.
     """
 
     def __init__(
@@ -133,9 +134,9 @@ class Operator:
         credentials: Credentials | None = None,
         informers: Informers | None = None,
     ) -> None:
-        """Make the parts in the order in which they need each other, from top to bottom."""
+        """Create the parts in the order of their dependencies, from top to bottom."""
         if settings.shadow and options.install_crds:
-            raise InputError("can't be asked for in shadow, where nothing is written", field="--install-crds")
+            raise InputError("can't be used in shadow, where nothing is written", field="--install-crds")
         self.settings = settings
         self._options = options
         self._informers = informers or Informers(
@@ -165,7 +166,7 @@ class Operator:
         self.dispatcher = ShadowDispatcher(self._rushed) if settings.shadow else ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
         self.reporting = self._make_reporting(config)
-        self._aside = QuarantineReporter(
+        self._quarantine_reporter = QuarantineReporter(
             self.client,
             self.dispatcher,
             self.cache,
@@ -187,12 +188,12 @@ class Operator:
         self.loop = self._make_loop(config)
         self._handover = Handover(self.client, self.cache)
         self.binder = self._make_binder()
-        # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
+        # A standby answers, too, and keeps the certificate: the leader's fence does not apply.
         self.admission = self._make_webhook()
         self._host = ""
         self._leading = self._deciding = False
         self._took_over: float | None = None
-        """When a standby that was ready began to lead, on the monotonic clock."""
+        """When a ready standby began to lead, on the monotonic clock."""
         self._kopf = KopfSupervisor(self._credentials, self.metrics)
         self._lease: LeaseThread | None = None
         self._blocks = LoopBlocks()
@@ -238,7 +239,7 @@ class Operator:
                 return
             if self.admission is not None:  # on a standby, too: it decides nothing
                 supervisor.start(self.admission.run(self._host), "admission webhook")
-            if self.extender is not None:  # so is this
+            if self.extender is not None:  # on a standby, too
                 await self.models.look()
                 supervisor.start(self.models.watch(self.settings.models.poll_seconds), "models")
                 supervisor.start(self.extender.run(self._host), "extender")
@@ -250,7 +251,7 @@ class Operator:
             finally:
                 self.loop.stop()
                 self._leading = self._deciding = False
-                gc.unfreeze()  # a process may hold more than one replica, one after the other
+                gc.unfreeze()  # a process may hold several replicas, one after the other
                 self.metrics.leader.set(0)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_SECONDS):
@@ -260,13 +261,13 @@ class Operator:
                         await learning.keep()
                 if leadership is not None:
                     await self._handover.hand_over(leadership, self.binder.unanswered)
-                # Last: kopf can take seconds to end, and nobody takes what it still hands over.
+                # Last: kopf can take seconds to end, and its late events have no consumer.
                 if not await self._kopf.stop(DRAIN_SECONDS):
-                    _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
+                    _LOG.warning("kopf did not end within %g s and is abandoned", DRAIN_SECONDS)
                 _LOG.info("stopped")
 
     async def _reached(self, supervisor: TaskSupervisor, stop: asyncio.Event) -> bool:
-        """Wait until the API server answers and knows our resources; False when told to stop before."""
+        """Wait until the API server answers and serves our resources; False after a stop before that."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._informers.reached, stop)]
         try:
             await supervisor.until(*waits)
@@ -295,7 +296,7 @@ class Operator:
         return leadership
 
     async def _watch(self, supervisor: TaskSupervisor, stop: asyncio.Event) -> None:
-        """Decide as if, until told to stop: what is decided goes into the ledger and nowhere else."""
+        """Decide in shadow until the stop: the ledger records the decisions, and no other part writes."""
         self._leading = True
         await self.models.look()
         supervisor.start(self.models.watch(self.settings.models.poll_seconds), "models")
@@ -311,15 +312,15 @@ class Operator:
                 self.loop.stop()
                 self._leading = self._deciding = False
                 gc.unfreeze()
-                _LOG.info("stopped; nothing was written but the ledger")
+                _LOG.info("stopped; only the ledger was written")
 
     async def _lead(self, supervisor: TaskSupervisor, stop: asyncio.Event, leadership: LeaseThread | None) -> None:
-        """Decide until told to stop, or until a part fails or the lease is lost."""
+        """Decide until the stop, or until a part fails or the lease is lost."""
         self._took_over = None if leadership is None or self._unlisted() else time.monotonic()
         self._leading = True
         self.metrics.leader.set(1)
-        self._aside.lead()
-        if self.extender is None:  # else it needs them, and they are followed already
+        self._quarantine_reporter.lead()
+        if self.extender is None:  # otherwise it needs the models, and has loaded them already
             await self.models.look()
             supervisor.start(self.models.watch(self.settings.models.poll_seconds), "models")
         if leadership is not None:
@@ -354,7 +355,7 @@ class Operator:
                 self.binder.close()
 
     async def _inherit(self, leadership: LeaseThread | None) -> None:
-        """Take over from an earlier leader: what it learned of services, runs and nodes, and what it bound last."""
+        """Take over from an earlier leader: its knowledge of services, runs and nodes, and its last bindings."""
         if self._retraining is not None:
             await self._retraining.restore()
         if self._habits is not None:
@@ -365,7 +366,7 @@ class Operator:
         await self._handover.inherit(leadership)
 
     def _backoffs(self) -> str | None:
-        """Return what the lease shall tell of nodes that refused pods, once the engine knows what it told before."""
+        """Return the nodes that refused pods, for the lease, once the engine knows those that the lease had before."""
         return node_backoffs.written(self.loop.backoffs(), self.clock) if self.loop.cycles else None
 
     def _dependencies(self) -> Dependencies:
@@ -410,14 +411,14 @@ class Operator:
         finally:
             stop.set()
             handing.cancel()
-            quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
+            quiet_kopf(logging.CRITICAL)  # its messages about closed connections are useless
             await asyncio.wait({controlling, handing}, timeout=DRAIN_SECONDS)
 
     @contextlib.asynccontextmanager
     async def _consolidating(self, supervisor: TaskSupervisor) -> AsyncIterator[None]:
-        """Plan capacity and free nodes, or give back what an operator that did has left.
+        """Plan capacity and free nodes, or undo the open work of an earlier operator that did.
 
-        What is under way is undone before the lease goes.
+        Open work is undone before the lease is released.
         """
         working = [
             supervisor.start(self._consolidate(), "consolidation"),
@@ -433,26 +434,26 @@ class Operator:
                 await self._consolidator.stop()
 
     async def _consolidate(self) -> None:
-        """Begin when the first pods are decided on: what waits is known only then."""
+        """Start after the first decisions: the waiting pods are known only then."""
         await self._begun()
         if self.settings.consolidation.enabled or left_behind(self.cache):
             await self._freeing().run()
 
     async def _provision(self) -> None:
-        """Plan capacity where it is configured."""
+        """Plan capacity if it is configured."""
         await self._begun()
         if self.settings.provisioning is not None:
             self._freeing()
             await self._capacity(self.settings.provisioning).run()
 
     async def _begun(self) -> None:
-        """Return when the first pods are decided on, and what capacity needs is loaded: not in the loop's thread."""
+        """Return after the first decisions, and after the modules for capacity are loaded outside the loop's thread."""
         await self.loop.caught_up()
         if self.settings.provisioning is not None:
             await asyncio.to_thread(importlib.import_module, "cotide_operator.provisioning.controller")
 
     def _freeing(self) -> Consolidator:
-        """Return what frees nodes, and knows which are free: one for both who ask."""
+        """Return the consolidator, which frees nodes and knows the free ones: one for both users."""
         if self._consolidator is None:
             from cotide_operator.consolidation.controller import Consolidator  # heavy: loads kernels
 
@@ -460,7 +461,7 @@ class Operator:
         return self._consolidator
 
     def _capacity(self, settings: ProvisioningSettings) -> Provisioner:
-        """Return what plans capacity."""
+        """Return the planner of capacity."""
         if self._provisioner is None:
             from cotide_kube.official import connect
             from cotide_operator.provisioning.controller import Provisioner, ProvisioningDependencies
@@ -515,7 +516,7 @@ class Operator:
         await self._kopf.run(controllers)
 
     def _publisher(self) -> ReclaimedPublisher:
-        """Return the publisher of reclaimed capacity; where that is turned off it takes away what is left of it."""
+        """Return the publisher of reclaimed capacity; if that is off, it removes former values."""
         return ReclaimedPublisher(
             self.client,
             self.cache,
@@ -540,7 +541,7 @@ class Operator:
         )
 
     def _room_of(self, node: str) -> Amounts:
-        """Return what of a node the engine counts as free."""
+        """Return the room of a node that the engine counts as free."""
         columns = self.loop.scheduler.state.columns
         row = columns.row_of.get(node)
         return Amounts(0, 0) if row is None else Amounts(columns.free_of(CPU, row), columns.free_of(MEMORY, row))
@@ -566,7 +567,7 @@ class Operator:
         )
 
     def _make_reporting(self, config: SchedulerConfig) -> Reporting:
-        """Make the reporters, which carry results to the API server and the decision store."""
+        """Create the reporters, which carry results to the API server and the decision store."""
         dependencies = ReportingDependencies(
             self.client,
             self.dispatcher,
@@ -581,7 +582,7 @@ class Operator:
         return make_reporting(config, self.settings.slot_seconds, dependencies)
 
     def _make_loop(self, config: SchedulerConfig) -> SchedulingLoop:
-        """Make the engine and its loop, once all that it reads, reports to and records in is there."""
+        """Create the engine and its loop, after everything that it reads, reports to and records in."""
         return SchedulingLoop(
             Scheduler(config, self.models),
             cache=self.cache,
@@ -595,7 +596,7 @@ class Operator:
         )
 
     def _make_binder(self) -> Binder:
-        """Make what carries decisions out, once the loop that hears of refusals is there."""
+        """Create the binder, which carries decisions out, after the loop, which receives refusals."""
         volumes = self.settings.volumes
         return (ShadowBinder if self.settings.shadow else Binder)(
             self.client,
@@ -618,7 +619,7 @@ class Operator:
 
     def _make_webhook(self) -> AdmissionWebhook | None:
         if not self.settings.admission.enabled:
-            return None  # and what it needs is not loaded
+            return None  # and its modules stay unloaded
         from cotide_operator.webhooks.admission.webhook import make_webhook
 
         return make_webhook(self.settings, self.client.unfenced(), self.cache, self.metrics)
@@ -639,11 +640,12 @@ class Operator:
         return Extender(self.settings.extender, config, self.settings.scheduler_names, needs)
 
     def _rushed(self) -> bool:
-        """Whether bindings are asked for, of us or of kube-scheduler: what can be written later waits."""
+        """Whether bindings are requested, by us or by kube-scheduler: low-priority writes then wait."""
         return self.binder.rushed or (self.extender is not None and self.extender.rushed)
 
     def _assist(self, outcome: PodAssumed | BindRefused | Decision) -> None:
-        """Take what the extender decided: the engine counts it and the ledger keeps it while this replica leads."""
+        """Process a decision of the extender. While this replica leads, the engine counts it and the ledger records
+        it."""
         if not self._leading:
             return
         if isinstance(outcome, Decision):
@@ -652,7 +654,7 @@ class Operator:
             self.loop.emit(outcome)
 
     def _kept_in(self, store: str) -> LearnedStore | None:
-        """Return where what is learned outlives this process; None in memory only."""
+        """Return the store in which learned data outlives this process; None for memory only."""
         if store == "directory" and self.settings.models.directory is not None:
             return DirectoryStore(self.settings.models.directory / LEARNED)
         if store == "configMaps":
@@ -683,7 +685,7 @@ class Operator:
         )
 
     def _make_event_forecaster(self) -> EventForecaster | None:
-        """Return who forecasts beside the engine: run times, request rates, both or nobody."""
+        """Return the forecasters next to the engine's: run times, request rates, both or None."""
         settings = self.settings
         forecasters: list[EventForecaster] = [] if self._habits is None else [self._habits]
         if settings.forecasts_rates:
@@ -736,7 +738,7 @@ class Operator:
         return workload.latency_p95_milliseconds if workload is not None else None
 
     def _remake_engine(self) -> Scheduler:
-        """Return a new engine over the state that others read, which is emptied for it."""
+        """Return a new engine over the shared state, which is emptied for it."""
         failed = self.loop.scheduler
         failed.state.clear()
         return Scheduler(failed.config, self.models, failed.state)
@@ -748,8 +750,9 @@ class Operator:
 
     def _ready(self) -> None:
         self._deciding = True
-        # What was listed stays: without it, full collections no longer hold up a cycle for a tenth of a second. Nor
-        # does one hold up the first bindings: the cycles that were left behind by now are few.
+        # Exempt the listed objects: otherwise each full collection blocks a cycle for a tenth of a second. No
+        # collection
+        # happens here, which would delay the first bindings: few reference cycles exist by now.
         gc.freeze()
         _LOG.info(
             "deciding with policy %s: %d nodes, %d pods",
@@ -759,12 +762,12 @@ class Operator:
         )
 
     def _unready(self) -> list[str]:
-        """What /readyz waits for: who was ready as a standby is not taken out of service for taking over."""
+        """Return the obstacles for /readyz: a ready standby stays in service while it takes over."""
         takes_over = self._took_over is not None and time.monotonic() - self._took_over < TAKE_OVER_SECONDS
         return self._unlisted() if takes_over else self._missing()
 
     def _unlisted(self) -> list[str]:
-        """What a standby still waits for: one that has listed everything is ready to take over."""
+        """Return what a standby still waits for: after listing everything it is ready to take over."""
         if self._informers.stage:
             return [self._informers.stage]
         missing: list[str] = [f"the first list of {kind}" for kind in self.cache.missing()]
@@ -775,7 +778,7 @@ class Operator:
         return missing
 
     def _missing(self) -> list[str]:
-        """What this replica still waits for before it does all that it is there for now."""
+        """Return what this replica still waits for before it does all of its present work."""
         missing = self._unlisted()
         if missing or not self._leading:
             return missing
@@ -786,16 +789,16 @@ class Operator:
         return missing
 
     def _dead(self) -> list[str]:
-        """What only a new process can mend."""
+        """Return the faults that only a new process can repair."""
         return ["kopf does not answer"] if self._leading and self._kopf.stuck else []
 
     def _notes(self) -> list[str]:
-        """What is wrong although this replica does its work."""
+        """Return the faults of a working replica."""
         return [self._ledger.trouble] if self._ledger is not None and self._ledger.trouble else []
 
     def _refresh(self) -> None:
         kinds = (*KINDS, *OPTIONAL_KINDS)
         for kind in kinds:
             self.metrics.mirror_objects.labels(kind).set(len(self.cache.objects(kind)))
-        self._aside.refresh(kinds)
+        self._quarantine_reporter.refresh(kinds)
         self.metrics.longest_block.set(self._blocks.longest_seconds())

@@ -1,10 +1,10 @@
-"""Time as the operator sees it: the real clock, or a faster one shared with fake nodes.
+"""The operator's time: the real clock, or a faster one shared with fake nodes.
 
-Called by the assembly, the loop, the controllers and the feed; the engine never sees a clock, only ``now``.
-Simulated time is ``origin + (wall - origin) * speed`` with the same origin and speed as the fake nodes, so that
-both agree without exchanging a word. Invariant: whatever the machine's time does, a clock never runs backwards, never
-stands still and never jumps: a wait of ten seconds takes nine to eleven. A machine's clock that was set is followed
-slowly, because a jump ahead would end every back-off and give up every binding in flight, and one back would stop both.
+The assembly, the loop, the controllers and the feed call it; the engine receives only ``now``. Simulated time is
+``origin + (wall - origin) * speed`` with the same origin and speed as the fake nodes, so that both agree without
+communication. Invariant: whatever the machine's time does, a clock never runs backwards, stands still or jumps: a wait
+of ten seconds takes nine to eleven. After the machine's clock was set, it approaches the new time slowly. A jump ahead
+would end every back-off and give up every binding in flight, and one back would stop both.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 SLEW: Final = 0.1
-"""Share of the time by which a clock may go slower or faster while it follows a machine's clock that was set. Chosen:
-an hour is made up in ten, and no wait is wrong by more than a tenth."""
+"""Largest change of a clock's speed while it approaches a machine's clock that was set, as a share. Chosen: an hour
+is made up in ten, and no wait is wrong by more than a tenth."""
 
 
 class Clock(Protocol):
-    """What a component asks of time. Seconds of the clock are epoch seconds, possibly sped up."""
+    """The interface of a clock. Its seconds are epoch seconds, possibly sped up."""
 
     @property
     def speed(self) -> float:
@@ -27,7 +27,7 @@ class Clock(Protocol):
         ...
 
     def now(self) -> float:
-        """Return the clock's seconds; never less than the last answer."""
+        """Return the clock's seconds; never less than the last result."""
         ...
 
     def from_wall(self, wall_seconds: float) -> float:
@@ -53,7 +53,7 @@ class ScaledClock:
     speed: float = 1.0
     _wall: float = 0.0
     _monotonic: float | None = None
-    """When `now` was last asked, by a clock that nobody sets, and the machine's time then as we follow it."""
+    """Monotonic second of the last `now`, and the followed time of the machine then."""
 
     def now(self) -> float:
         """Return the clock's seconds."""

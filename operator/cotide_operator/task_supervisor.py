@@ -1,10 +1,10 @@
 """The operator's tasks under one supervisor: when one of them fails, the operator ends with its error.
 
-Used by `assembly` only. Invariant: when the supervisor is left, none of its tasks runs any more.
+Only `assembly` uses it. Invariant: after the supervisor's context ends, none of its tasks runs any more.
 
-Own code, and no ``asyncio.TaskGroup``, for what differs: a group waits at its end for tasks that nobody cancelled, and
-these run for ever; it takes no task that runs already; and what fails in it arrives as a group of exceptions, where the
-operator ends with the one error that a user can read. Work that ends by itself (bindings, looks, patches) is in groups.
+It replaces ``asyncio.TaskGroup`` for three reasons. A group waits at its end for tasks without a cancel, and these run
+for ever. It accepts no running task. Its failures arrive as a group of exceptions, while the operator ends with one
+error that a user can read. Work that ends by itself (bindings, checks, patches) is in groups.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class TaskSupervisor:
-    """Tasks that must all live: the first one that fails ends the others, and its error is the operator's."""
+    """Tasks that must all live: the first failure ends the others, and its error is the operator's."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -29,17 +29,17 @@ class TaskSupervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a coroutine as one of the supervised."""
+        """Run a coroutine as a supervised task."""
         task = asyncio.create_task(work, name=name)
         self.take(task)
         return task
 
     def take(self, task: asyncio.Task[None]) -> None:
-        """Make a task that runs already one of the supervised."""
+        """Supervise a running task."""
         self._tasks.append(task)
 
     async def until(self, *wanted: asyncio.Future[Any]) -> asyncio.Future[Any]:
-        """Return the first of ``wanted`` that is done; raise what any of the supervised raises meanwhile."""
+        """Return the first of ``wanted`` that is done; raise the error of any supervised task meanwhile."""
         while True:
             living = [task for task in self._tasks if not task.done()]
             for task in self._tasks:

@@ -11,6 +11,9 @@ from repository import ROOT
 
 SOURCES = sorted(path for root in ("operator", "predictors", "sim") for path in (ROOT / root).rglob("*.py"))
 CALLERS = re.compile(r"(?:Called|Used|Read|Run|Started|Driven|Asked|Written)(?: \w+)? by ([^.;:]*)")
+CALLERS_FIRST = re.compile(
+    r"((?:`[\w.]+`,? |(?:and|or|the) )+)(?:calls?|uses?|reads?|runs?|starts?|owns?|makes?|fills?|writes?) (?:it|them)\b"
+)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
 CODES = re.compile(r"\b[Ss]eed 00\d|\bFACTS\b|\bs[1-8]-[a-z]")
 RENAMED_EXPERIMENTS = ROOT / "operator" / "cotide_cli" / "commands" / "experiment_command.py"
@@ -33,12 +36,17 @@ def known() -> set[str]:
     return found
 
 
+def callers_in(docstring: str) -> list[str]:
+    """The parts of a docstring that name its callers, in the passive or in the active voice."""
+    return [*CALLERS.findall(docstring), *CALLERS_FIRST.findall(docstring)]
+
+
 def test_a_caller_that_a_module_names_is_there() -> None:
     there = known()
     missing = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in SOURCES
-        for sentence in CALLERS.findall(ast.get_docstring(ast.parse(path.read_text())) or "")
+        for sentence in callers_in(ast.get_docstring(ast.parse(path.read_text())) or "")
         for name in NAMED.findall(sentence)
         if not set(name.split(".")) <= there
     ]

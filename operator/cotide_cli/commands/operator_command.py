@@ -106,11 +106,11 @@ def _give_memory_back() -> None:
 
 async def _operate(config: Path | None, changes: dict[str, Any], options: dict[str, Any]) -> None:
     """Follow the cluster, load the engine meanwhile, and run until a signal asks to stop."""
-    from cotide_operator.observability.logging_setup import tell_of_connections
+    from cotide_operator.observability.logging_setup import log_broken_connections
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(tell_of_connections)
+    loop.set_exception_handler(log_broken_connections)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     informers = _follow(options)

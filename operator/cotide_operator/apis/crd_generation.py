@@ -1,7 +1,7 @@
 """Our CustomResourceDefinitions, generated from the models.
 
-``python -m cotide_operator.apis.crd_generation deploy/crds`` writes them; a test compares the committed files with what
-is generated here. Invariant: nothing in a CRD is written by hand but names, columns and this page.
+``python -m cotide_operator.apis.crd_generation deploy/crds`` writes them; a test compares the committed files with the
+generated text. Invariant: only names, columns and this module are written by hand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEADER: Final = "# Generated from operator/cotide_operator/apis/types.py by `mak
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a CRD needs beside its schema."""
+    """The parts of a CRD that its schema lacks."""
 
     model: type[Schema]
     kind: str
@@ -54,7 +54,7 @@ JOB: Final = Resource(
     "cjob",
     (
         _column("Class", "string", ".spec.class", "batch or gratis."),
-        _column("Type", "string", ".spec.type", "What the predictors learn by."),
+        _column("Type", "string", ".spec.type", "The predictors learn by it."),
         _column("Phase", "string", ".status.phase", "Queued, Running, Succeeded or Failed."),
         _column("Done", "integer", ".status.succeeded", "Pods that succeeded."),
         _column("Of", "integer", ".spec.completions", "Pods that must succeed."),
@@ -79,7 +79,9 @@ WORKLOAD: Final = Resource(
         _column("RPS", "number", ".status.rps", "Requests per second."),
         _column("P95", "number", ".status.latencyP95Milliseconds", "Worst p95 latency of its pods, milliseconds."),
         _column("Limit", "number", ".spec.qos.latencyP95Milliseconds", "Promised p95 latency, milliseconds."),
-        _column("Decides", "string", ".status.decidedBy", "What decides on batch work beside it: Model or Heuristic."),
+        _column(
+            "Decides", "string", ".status.decidedBy", "Basis of decisions on batch work next to it: Model or Heuristic."
+        ),
         _column("Violations", "integer", ".status.violations", "Slots in which a pod broke the limit."),
         _column("Reason", "string", '.status.conditions[?(@.type=="Scheduled")].reason', "Why pods wait.", wide=True),
         _column("Exclusive", "boolean", ".spec.exclusive", "Nodes of its own.", wide=True),
@@ -131,7 +133,7 @@ def definition(resource: Resource) -> dict[str, Any]:
 
 
 def files() -> dict[str, str]:
-    """Return file name to text for everything in ``deploy/crds`` that is generated."""
+    """Return file name to text for every generated file in ``deploy/crds``."""
     texts = {
         f"{resource.crd_name}.yaml": HEADER + yaml.dump(definition(resource), Dumper=_Plain, sort_keys=False, width=120)
         for resource in RESOURCES
@@ -145,7 +147,7 @@ def files() -> dict[str, str]:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what occurs twice twice: anchors are no fun to read in a manifest."""
+    """Writes repeated values in full: anchors are hard to read in a manifest."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Never use an anchor."""

@@ -1,9 +1,8 @@
-"""Pydantic's JSON schema made structural, as a CustomResourceDefinition demands.
+"""Pydantic's JSON schema made structural, as a CustomResourceDefinition requires.
 
-Called by `crd_generation` only. Pydantic writes JSON Schema 2020 (``$defs``, ``anyOf`` with null, titles, numeric
+Only `crd_generation` calls it. Pydantic writes JSON Schema 2020 (``$defs``, ``anyOf`` with null, titles, numeric
 ``exclusiveMinimum``); an API server takes a dialect of OpenAPI 3.0 with one type for each value. Invariant: the result
-holds no ``$ref``, no ``title``, no ``anyOf`` but the one of int-or-string and those of rules, and a type for every
-value.
+holds no ``$ref`` and no ``title``, ``anyOf`` only for int-or-string and for rules, and a type for every value.
 
 Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
 """
@@ -37,7 +36,7 @@ def _convert(node: Node, definitions: Node) -> Node:
         elif key == "items":
             result[key] = _convert(value, definitions)
         elif key == "additionalProperties":
-            # True says "anything goes", which the preserve-unknown-fields marker already says.
+            # True allows any value, as the preserve-unknown-fields marker already does.
             if isinstance(value, dict):
                 result[key] = _convert(value, definitions)
         elif key == "const":
@@ -53,12 +52,12 @@ def _convert(node: Node, definitions: Node) -> Node:
 
 
 def _inlined(node: Node, definitions: Node) -> Node:
-    """Put a definition in the place of its reference; what stands beside the reference wins."""
+    """Replace a reference by its definition; keys next to the reference take precedence."""
     if "$ref" not in node:
         return node
     target = definitions[node["$ref"].rsplit("/", 1)[1]]
-    beside = {key: value for key, value in node.items() if key != "$ref"}
-    return {**_inlined(target, definitions), **beside, "$defs": {}}
+    siblings = {key: value for key, value in node.items() if key != "$ref"}
+    return {**_inlined(target, definitions), **siblings, "$defs": {}}
 
 
 def _without_null(node: Node) -> Node:

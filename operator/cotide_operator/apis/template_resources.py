@@ -1,7 +1,7 @@
-"""Quantities of a pod template: what the CRDs say of them, and the same for objects of older definitions.
+"""Quantities of a pod template: their schema in the CRDs, and the same check for objects of older definitions.
 
-Used by `types`. The template keeps all fields of the core API, so that these are beside its model: what it holds goes
-into the pods, and a pod is refused by the API server long after the Job or Workload was accepted.
+`types` uses it. The template keeps all fields of the core API, so that these are separate from its model. Its content
+goes into the pods, and the API server would refuse such a pod long after it accepted the Job or Workload.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUANTITY: Final = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][
 """A quantity that is not negative. Source: k8s.io/apimachinery, ``resource.Quantity``."""
 _WRITTEN: Final = re.compile(QUANTITY, re.ASCII)
 WRITTEN_CHARACTERS: Final = 60
-"""Of what is written in place of a quantity, in a message; chosen."""
+"""Characters of an invalid quantity in a message; chosen."""
 _CONTAINERS: Final = ("containers", "initContainers")
 _KINDS: Final = ("requests", "limits")
 _OPEN: Final = "x-kubernetes-preserve-unknown-fields"
@@ -32,7 +32,7 @@ _AMOUNTS: Final[JsonDict] = {
     "type": "object",
     "description": "Amounts by resource: 500m, 2Gi.",
     "nullable": True,
-    # Of no type: the core API takes 0.5 as well as "500m" and 1, which is neither an integer nor a string.
+    # Without a type: the core API takes 0.5 as well as "500m" and 1, which is neither an integer nor a string.
     "additionalProperties": {_OPEN: True, "pattern": QUANTITY, "minimum": 0},
 }
 _RESOURCES: Final[JsonDict] = {
@@ -42,13 +42,13 @@ _RESOURCES: Final[JsonDict] = {
 
 
 def of_a_container(schema: JsonDict) -> None:
-    """Add to the schema of a container what its resources must be."""
+    """Add the schema of a container's resources."""
     schema[_OPEN] = True
     schema["properties"] = {**_properties(schema), "resources": _RESOURCES}
 
 
 def of_a_pod(schema: JsonDict) -> None:
-    """Add to the schema of a pod spec what its own resources and those of its init containers must be."""
+    """Add the schema of a pod's own resources and of those of its init containers."""
     schema[_OPEN] = True
     schema["properties"] = {
         **_properties(schema),
@@ -68,7 +68,7 @@ def _properties(schema: JsonDict) -> JsonDict:
 
 
 def check_quantities(spec: Mapping[str, Any]) -> None:
-    """Refuse a pod spec in which an amount is no quantity.
+    """Refuse a pod spec with an invalid quantity.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Our custom resources as models: `Workload` and `Job` of cotide.dev/v1alpha1.
 
-The committed CRDs are generated from these models (`crd_generation`), the controllers read specs through them
-(`read_job`, `read_workload`), so that what the API server accepts and what the operator understands can't drift apart.
-Invariant: each `Rule` is written twice on purpose, in CEL for the API server and in Python for objects that came in
-under older definitions, and both say the same sentence.
+The committed CRDs are generated from these models (`crd_generation`), and the controllers read specs through them
+(`read_job`, `read_workload`). So the API server and the operator can't accept different objects. Invariant: each `Rule`
+is written twice on purpose, in CEL for the API server and in Python for objects from older definitions, with the same
+sentence.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ QUANTITY_PATTERN: Final = (
     r"|[0-9]{1,9}(\.[0-9]{0,9})?(M|Mi)|[0-9]{1,6}(\.[0-9]{0,9})?(G|Gi)|[0-9]{1,3}(\.[0-9]{0,9})?(T|Ti)"
     r"|[0-8](\.[0-9]{0,9})?P|9P|[0-7](\.[0-9]{0,9})?Pi|8Pi|[0-9]{1,3}(\.[0-9]{0,9})?[eE](\+?([0-9]|1[0-2])|-[0-9]{1,2}))$"
 )
-"""The grammar of `units.parse_quantity` without a minus sign, as far as amounts are counted exactly: what it takes is
-never beyond `limits.MAX_EXACT_INT` (8 Pi). A schema compares no amounts; above a thousand of a unit the next one is
-written."""
+"""The grammar of `units.parse_quantity` without a minus sign, up to the limit of exact amounts: an accepted amount is
+never beyond `limits.MAX_EXACT_INT` (8 Pi). A schema can't compare amounts; above a thousand of a unit the next unit is
+used."""
 COMPLETIONS_LIMIT: Final = MAX_INDEXES
 MAX_SHARE: Final = 1000.0
-"""Of a phase's share. Chosen: shares are parts of 1, of 100 or of 1,000."""
+"""Largest share of a phase. Chosen: shares are parts of 1, of 100 or of 1,000."""
 
 _INT_OR_STRING: Final[JsonDict] = {
     "x-kubernetes-int-or-string": True,
@@ -63,18 +63,19 @@ _INT_OR_STRING: Final[JsonDict] = {
     "maximum": MAX_EXACT_INT,
 }
 _NOT_NULL: Final[JsonDict] = {"x-not-null": True}
-"""For fields whose presence a CEL rule asks about: null would count as present."""
+"""For fields with a presence check in a CEL rule: null would count as present."""
 
 
 class Schema(BaseModel):
-    """Base of every part of a resource: camelCase on the wire, unknown fields passed over as the API server prunes."""
+    """Base of every part of a resource: camelCase on the wire; unknown fields are ignored, as the API server prunes
+    them."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Add the rules to the part of the schema that they speak of."""
+        """Add the rules to their part of the schema."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         if cls.rules:
             schema["x-kubernetes-validations"] = [rule.as_validation() for rule in cls.rules]
@@ -83,12 +84,12 @@ class Schema(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How fields go together; not said in the structural schema as well, whose refusals would hide the sentence."""
+    """A condition between fields; not repeated in the structural schema, since its refusals would hide the sentence."""
 
     cel: str
     message: str
     field: str
-    """Path of the field at fault below the schema that holds the rule; empty where none can be named."""
+    """Path of the faulty field below the schema with the rule; empty if there is none."""
     holds: Callable[[Any], bool]
 
     def as_validation(self) -> dict[str, str]:
@@ -105,7 +106,7 @@ class TemplateMetadata(Schema):
 
 
 class ContainerTemplate(Schema):
-    """A container of a pod template; the API server checks the rest when the pod is made."""
+    """A container of a pod template; the API server checks the rest when the pod is created."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra=of_a_container)
     name: str = Field(min_length=1, max_length=NAME_LIMIT, description="Name of the container.")
@@ -151,7 +152,7 @@ class WorkloadTemplate(Schema):
 
 
 class PhaseResources(Schema):
-    """What a phase needs."""
+    """The needs of a phase."""
 
     cpu: int | str = Field(json_schema_extra=_INT_OR_STRING, description="Cores: 250m.")
     memory: int | str = Field(
@@ -162,16 +163,16 @@ class PhaseResources(Schema):
 
 
 class JobPhase(Schema):
-    """A stretch of each pod's work with a steady need."""
+    """A part of each pod's work with a steady need."""
 
-    name: str = Field(min_length=1, max_length=NAME_LIMIT, description="What the pod says in cotide.dev/phase.")
-    resources: PhaseResources = Field(description="What its first container needs meanwhile.")
+    name: str = Field(min_length=1, max_length=NAME_LIMIT, description="Value of cotide.dev/phase during this phase.")
+    resources: PhaseResources = Field(description="Needs of its first container during this phase.")
     seconds: float | None = Field(
         default=None,
         gt=0,
         le=MAX_SECONDS,
         json_schema_extra=_NOT_NULL,
-        description="How long it takes with that; work that says no phase goes on to the next one then.",
+        description="Length with these resources; work without a phase signal then continues with the next phase.",
     )
     share: float | None = Field(
         default=None,
@@ -206,12 +207,12 @@ class GangSpec(Schema):
         default=300.0,
         ge=1,
         le=MAX_SECONDS,
-        description="For how long fewer may hold a node while others wait; then those that do are evicted.",
+        description="Longest time that fewer pods hold a node while others wait; then these are evicted.",
     )
 
 
 class JobSpec(Schema):
-    """What a Job wants: finite work of class batch or gratis."""
+    """Spec of a Job: finite work of class batch or gratis."""
 
     class_: Literal["batch", "gratis"] = Field(
         default="batch",
@@ -222,7 +223,7 @@ class JobSpec(Schema):
         default="",
         max_length=NAME_LIMIT,
         pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
-        description="What the predictors learn by, for example wordcount; unknown types count as the worst known one.",
+        description="The predictors learn by it, for example wordcount; unknown types count as the worst known one.",
     )
     input_size: int | str = Field(
         default=0, json_schema_extra=_INT_OR_STRING, description="Size of the input as a quantity of bytes: 4Gi."
@@ -249,7 +250,7 @@ class JobSpec(Schema):
         default=None, json_schema_extra=_NOT_NULL, description="Pods start together or not at all; none: one by one."
     )
     suspend: bool = Field(
-        default=False, description="true: no pod is made, and those there are are deleted; counts as no failure."
+        default=False, description="true: no pods are created, and existing ones are deleted; counts as no failure."
     )
     rules = (
         Rule(
@@ -262,7 +263,7 @@ class JobSpec(Schema):
         Rule(
             f"!has(self.gang) || has(self.gang.minMember) || self.parallelism <= {MAX_GANG}"
             f" || self.completions <= {MAX_GANG}",
-            f"spec.gang may ask for at most {MAX_GANG} pods at once: give spec.gang.minMember",
+            f"spec.gang may require at most {MAX_GANG} pods at once: set spec.gang.minMember",
             ".gang",
             lambda spec: spec.gang is None or spec.gang_size <= MAX_GANG,
         ),
@@ -305,7 +306,7 @@ class MatchExpression(Schema):
     values: list[str] = Field(default_factory=list, max_length=64, description="For In and NotIn.")
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a pod with these labels meets the requirement (NotIn holds where the label is absent)."""
+        """Whether a pod with these labels meets the requirement (NotIn holds without the label)."""
         if self.operator == "In":
             return labels.get(self.key) in self.values
         if self.operator == "NotIn":
@@ -332,7 +333,7 @@ class LabelSelector(Schema):
 
 
 class Qos(Schema):
-    """The promise that a service makes."""
+    """The promise of a service."""
 
     latency_p95_milliseconds: float = Field(
         default=10.0,
@@ -354,7 +355,7 @@ class Qos(Schema):
 
 
 class WorkloadSpec(Schema):
-    """What a Workload wants: an online service that keeps its latency."""
+    """Spec of a Workload: an online service that keeps its latency."""
 
     selector: LabelSelector | None = Field(
         default=None,
@@ -380,7 +381,7 @@ class WorkloadSpec(Schema):
         ),
         Rule(
             "!has(self.replicas) || has(self.template)",
-            "spec.replicas goes with spec.template only: adopted pods are scaled by their Deployment or StatefulSet",
+            "spec.replicas needs spec.template: adopted pods are scaled by their Deployment or StatefulSet",
             ".replicas",
             lambda spec: spec.replicas is None or spec.template is not None,
         ),
@@ -403,7 +404,7 @@ class StatusCondition(Schema):
     status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     reason: str = Field(default="", description="One word for programs.")
     message: str = Field(default="", description="One sentence for people.")
-    observed_generation: int | None = Field(default=None, description="The spec that it speaks of.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec that it describes.")
     last_transition_time: str | None = Field(
         default=None, json_schema_extra={"format": "date-time"}, description="When the status last changed."
     )
@@ -419,12 +420,12 @@ class PredictedSeconds(Schema):
 _LAST_RETRY: Final = Field(
     default=None,
     json_schema_extra={"format": "date-time"},
-    description="When a change of the spec was last tried again, after the API server had failed.",
+    description="When the last retry of a change of the spec was, after a fault of the API server.",
 )
 
 
 class JobStatus(Schema):
-    """What became of a Job."""
+    """Status of a Job."""
 
     phase: Literal["Queued", "Running", "Succeeded", "Failed"] | None = Field(default=None, description="In one word.")
     queue_position: int | None = Field(default=None, description="Of its foremost waiting pod; 1 is tried next.")
@@ -456,7 +457,9 @@ class JobStatus(Schema):
     completion_time: str | None = Field(
         default=None, json_schema_extra={"format": "date-time"}, description="When it was done."
     )
-    observed_generation: int | None = Field(default=None, description="The spec that this status speaks of.")
+    observed_generation: int | None = Field(
+        default=None, description="Generation of the spec that this status describes."
+    )
     last_retry_time: str | None = _LAST_RETRY
     conditions: list[StatusCondition] = Field(
         default_factory=list,
@@ -466,7 +469,7 @@ class JobStatus(Schema):
 
 
 class WorkloadStatus(Schema):
-    """How a Workload fares."""
+    """Status of a Workload."""
 
     ready: str | None = Field(default=None, description="Ready pods of wanted ones, as 2/3.")
     ready_replicas: int = Field(default=0, description="Ready pods.")
@@ -478,12 +481,14 @@ class WorkloadStatus(Schema):
     )
     decided_by: Literal["Model", "Heuristic"] | None = Field(
         default=None,
-        description="What decides which batch work may run beside it; Model once its forecasts are trusted.",
+        description="Basis of decisions on batch work next to it; Model once its forecasts are trusted.",
     )
     violations: int = Field(
         default=0, description="Slots (slotSeconds) in which a pod broke the limit; never goes back."
     )
-    observed_generation: int | None = Field(default=None, description="The spec that this status speaks of.")
+    observed_generation: int | None = Field(
+        default=None, description="Generation of the spec that this status describes."
+    )
     last_retry_time: str | None = _LAST_RETRY
     conditions: list[StatusCondition] = Field(
         default_factory=list,
@@ -495,15 +500,15 @@ class WorkloadStatus(Schema):
 class Job(Schema):
     """Finite work that Cotide fits into the slack of the cluster."""
 
-    spec: JobSpec = Field(description="What is wanted.")
-    status: JobStatus | None = Field(default=None, json_schema_extra=_NOT_NULL, description="What became of it.")
+    spec: JobSpec = Field(description="The desired state.")
+    status: JobStatus | None = Field(default=None, json_schema_extra=_NOT_NULL, description="The observed state.")
 
 
 class Workload(Schema):
-    """An online service whose latency Cotide keeps."""
+    """An online service; Cotide keeps its latency within the limit."""
 
-    spec: WorkloadSpec = Field(description="What is wanted.")
-    status: WorkloadStatus | None = Field(default=None, json_schema_extra=_NOT_NULL, description="How it fares.")
+    spec: WorkloadSpec = Field(description="The desired state.")
+    status: WorkloadStatus | None = Field(default=None, json_schema_extra=_NOT_NULL, description="The observed state.")
 
 
 NAME_RULE: Final = Rule(
@@ -517,12 +522,12 @@ _Spec = TypeVar("_Spec", JobSpec, WorkloadSpec)
 
 
 def read_job(body: Mapping[str, Any]) -> JobSpec:
-    """Return the spec of a Job object; raises `InputError` with the field's path where it can't be one."""
+    """Return the spec of a Job object; raises `InputError` with the field's path if it is invalid."""
     return _read(JobSpec, body)
 
 
 def read_workload(body: Mapping[str, Any]) -> WorkloadSpec:
-    """Return the spec of a Workload object; raises `InputError` with the field's path where it can't be one."""
+    """Return the spec of a Workload object; raises `InputError` with the field's path if it is invalid."""
     return _read(WorkloadSpec, body)
 
 
@@ -547,7 +552,7 @@ def _read(model: type[_Spec], body: Mapping[str, Any]) -> _Spec:
 
 
 def _check_template(template: Mapping[str, Any]) -> None:
-    """Refuse amounts that are no quantities, as the schema's pattern does."""
+    """Refuse invalid quantities, like the schema's pattern."""
     try:
         check_quantities(template["spec"])
     except InputError as error:
@@ -555,7 +560,7 @@ def _check_template(template: Mapping[str, Any]) -> None:
 
 
 def _check_quantity(spec: JobSpec) -> None:
-    """Refuse what is no quantity, as the schema's pattern does."""
+    """Refuse an invalid quantity, like the schema's pattern."""
     try:
         negative = spec.input_bytes < 0
     except InputError as error:

@@ -1,1 +1,1 @@
-"""The latest object of everything that matters, as the reflectors saw it, and the latest decision about each pod."""
+"""The latest state of every relevant object, as the reflectors received it, and the latest decision about each pod."""

@@ -1,9 +1,9 @@
-"""Which objects changed since they were last collected, each once however often it changed.
+"""Objects that changed since the last collection, each once however often it changed.
 
-Owned by `event_source`. What was there when an engine that knew nothing was first told comes before all that changed
-later, in its own order and without turns, because nothing is decided before all of it is told. Later changes take turns
-by namespace, see `fair_queue`. `FanOuts` keeps the objects on which pods depend. Invariant: an object that changed and
-was not collected since is in here.
+`event_source` owns it. Objects that existed at the start of a new engine come before all later changes, in their own
+order and without turns, because no decision is made before all of them are collected. Later changes take turns by
+namespace, see `fair_queue`. `FanOuts` holds the changed objects that pods depend on. Invariant: every uncollected
+change is in here.
 """
 
 from __future__ import annotations
@@ -18,66 +18,66 @@ from cotide_operator.cache.object_cache import Kind, namespace_of_key
 
 
 class ChangedObjects:
-    """Keys by kind.
+    """Keys of changed objects, by kind.
 
     Parameters
     ----------
     kinds : iterable of Kind
-        Those that are kept.
+        Kinds of the objects.
 
     Attributes
     ----------
     began : bool
-        Whether what was there at first is known.
+        Whether the objects of the start are known.
     """
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._changed: dict[Kind, FairQueue[str]] = {kind: FairQueue() for kind in kinds}
         self._first: dict[Kind, OrderedDict[str, None]] = {kind: OrderedDict() for kind in self._changed}
-        """What is left of what was there at first."""
+        """Uncollected objects of the start."""
         self.began = False
 
     def __bool__(self) -> bool:
         return any(self._changed.values()) or any(self._first.values())
 
     def add(self, kind: Kind, key: str) -> None:
-        """Note that an object changed."""
+        """Add a changed object."""
         self._changed[kind].add(key, namespace_of_key(key))
 
     def update(self, kind: Kind, keys: Iterable[str]) -> None:
-        """Note that many objects changed, for whatever reason."""
+        """Add many changed objects, for any reason."""
         changed = self._changed[kind]
         for key in keys:
             changed.add(key, namespace_of_key(key))
 
     def begin(self, order_of_pods: Callable[[str], Any]) -> None:
-        """Take all that is here as what was there at first, pods in an order of their own."""
+        """Take the present keys as the objects of the start, pods in their own order."""
         for kind, changed in self._changed.items():
             self._first[kind] = OrderedDict.fromkeys(sorted(changed, key=order_of_pods) if kind == "pods" else changed)
             changed.clear()
         self.began = True
 
     def restart(self) -> None:
-        """Begin again with an engine that knows nothing; whoever calls this adds all that is there."""
+        """Start again with a new engine; the caller then adds all existing objects."""
         for first in self._first.values():
             first.clear()
         self.began = False
 
     def first_left(self, kind: Kind | None = None) -> bool:
-        """Whether anything is left of what was there at first: of a kind, or of any."""
+        """Whether any object of the start is uncollected, of one kind or of all."""
         return any(self._first.values()) if kind is None else bool(self._first[kind])
 
     def has(self, kind: Kind, key: str) -> bool:
-        """Whether an object waits to be collected."""
+        """Whether an object waits for collection."""
         return key in self._changed[kind] or key in self._first[kind]
 
     def take(self, kind: Kind, most: int, spent: Callable[[str], bool] | None = None) -> Iterator[str]:
-        """Yield the next objects of a kind, up to so many of those that wait now; each is removed as it is yielded.
+        """Yield the next waiting objects of a kind, at most ``most``; each is removed as it is yielded.
 
         Parameters
         ----------
         spent : callable, optional
-            Whether a namespace has to wait now. Of what was there at first nothing waits.
+            Whether a namespace has to wait now. Objects of the start do not wait.
         """
         first, changed = self._first[kind], self._changed[kind]
         for _ in range(min(most, len(first) + len(changed))):
@@ -93,16 +93,16 @@ class ChangedObjects:
 
 
 class FanOuts:
-    """Objects that changed and on which pods depend, until all of these pods are put up.
+    """Changed objects that pods depend on, until all of these pods are marked.
 
-    However often an object changes in between, the thousands of pods that name it are gone through once. Those of one
-    object may be put up in parts. Invariant: each of these pods is put up after the latest change of the object.
+    The thousands of pods that name an object are marked once, however often it changes in between. The pods of one
+    object may be marked in parts. Invariant: each of these pods is marked after the latest change of the object.
     """
 
     def __init__(self) -> None:
         self._waiting: FairQueue[tuple[Kind, str]] = FairQueue()
         self._left: dict[tuple[Kind, str], Iterator[str]] = {}
-        """Pods that are not put up yet, of objects that have begun."""
+        """Unmarked pods, of objects that have begun."""
         self._again: set[tuple[Kind, str]] = set()
         """Objects that changed since they began."""
 
@@ -110,13 +110,13 @@ class FanOuts:
         return bool(self._waiting)
 
     def add(self, kind: Kind, key: str) -> None:
-        """Note that an object changed."""
+        """Add a changed object."""
         if (kind, key) in self._left:
             self._again.add((kind, key))
         self._waiting.add((kind, key), namespace_of_key(key))
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Drop all of them."""
         self._waiting.clear()
         self._left.clear()
         self._again.clear()
@@ -124,7 +124,7 @@ class FanOuts:
     def take(
         self, dependents: Callable[[Kind, str], Iterable[str]], most: int, spent: Callable[[str], bool]
     ) -> tuple[str, list[str]] | None:
-        """Return the namespace of the next object and some of its pods, up to so many; None when none may go on now.
+        """Return the namespace of the next object and at most ``most`` of its pods; None if none may go on now.
 
         Parameters
         ----------

@@ -1,13 +1,13 @@
 """Keys of many tenants wait in one queue and take turns, so that a crowd of one tenant delays no other.
 
-Used by everything that serves all tenants: changed objects, bindings, low-priority writes, the controllers, queries,
+Everything that serves all tenants uses it: changed objects, bindings, low-priority writes, the controllers, queries,
 bodies of requests. The tenant of a key is mostly its namespace. Each tenant has its own line, first come, first served.
-The lines take turns. Work that is answered elsewhere holds a slot until its answer: a tenant may hold as many slots as
-are free. So a slot stays free for others, however slowly one tenant's calls are answered.
+The lines take turns. Work that another server answers holds a slot until its answer: a tenant may hold as many slots as
+are free. So a slot stays free for others, however slow the answers to one tenant are.
 
-Invariants: a key waits once. Between two turns of a tenant, every other tenant that waits and may hold a slot has one.
-To add, drop or take a key costs the same however many keys and tenants wait: only tenants that hold their share of the
-slots are passed over, and these are fewer than the slots.
+Invariants: a key waits once. Between two turns of a tenant, every other waiting tenant with a free share has one. The
+cost to add, drop or take a key does not depend on the number of keys and tenants: only tenants that hold their share of
+the slots are skipped, and these are fewer than the slots.
 
 Source of the share: Choudhury and Hahne 1998, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", with
 a factor of 1.
@@ -36,7 +36,7 @@ class _Slots:
         self.each = _UNBOUNDED if each is None else each
         self.in_all = 0
         self.held: dict[str, int] = {}
-        """By tenant; no zeros."""
+        """Held slots by tenant; no zeros."""
         self.limit = min(self.total, self.each)
         """A tenant takes a slot only while it holds fewer than this."""
 
@@ -59,20 +59,20 @@ class FairQueue(Generic[K]):
     Parameters
     ----------
     slots : int, optional
-        Slots in all. A key that is taken holds one until `release`. Without ``slots`` and ``slots_each``, none is held.
+        Slots in all. A taken key holds one until `release`. Without ``slots`` and ``slots_each``, none is held.
     slots_each : int, optional
         Most slots of one tenant.
-    beside : FairQueue, optional
-        Another queue, with which this one shares its slots in place of its own.
+    shares_with : FairQueue, optional
+        Another queue, which shares its slots with this one.
     """
 
     def __init__(
-        self, *, slots: int | None = None, slots_each: int | None = None, beside: FairQueue[K] | None = None
+        self, *, slots: int | None = None, slots_each: int | None = None, shares_with: FairQueue[K] | None = None
     ) -> None:
         self._tenant_of: dict[K, str] = {}
         self._lines: OrderedDict[str, OrderedDict[K, None]] = OrderedDict()
-        """Keys of each tenant that has any, the oldest first; the tenant whose turn is next comes first."""
-        self._slots: _Slots = beside._slots if beside is not None else _Slots(slots, slots_each)
+        """Keys of each tenant that has any, the oldest first; the tenant with the next turn comes first."""
+        self._slots: _Slots = shares_with._slots if shares_with is not None else _Slots(slots, slots_each)
         self._holds = min(self._slots.total, self._slots.each) < _UNBOUNDED
 
     def __len__(self) -> int:
@@ -80,18 +80,18 @@ class FairQueue(Generic[K]):
 
     @property
     def in_all(self) -> int:
-        """Keys that wait, and slots that are held."""
+        """Waiting keys plus held slots."""
         return len(self._tenant_of) + self._slots.in_all
 
     def __contains__(self, key: object) -> bool:
         return key in self._tenant_of
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate over the keys in the order in which they were added."""
+        """Iterate over the keys in the order of insertion."""
         return iter(self._tenant_of)
 
     def add(self, key: K, tenant: str) -> None:
-        """Add a key; one that waits already keeps its tenant and its place."""
+        """Add a key; a waiting key keeps its tenant and its place."""
         if key in self._tenant_of:
             return
         self._tenant_of[key] = tenant
@@ -116,17 +116,17 @@ class FairQueue(Generic[K]):
         self._lines.clear()
 
     def count(self, tenant: str) -> int:
-        """Return how many keys of a tenant wait."""
+        """Return the number of waiting keys of a tenant."""
         line = self._lines.get(tenant)
         return 0 if line is None else len(line)
 
     def turn(self, among: Callable[[str], bool] | None = None) -> str | None:
-        """Return the tenant whose turn it is; None when no tenant waits that may hold a slot.
+        """Return the tenant that has its turn; None if no waiting tenant may hold a slot.
 
         Parameters
         ----------
         among : callable, optional
-            Leaves only some tenants to choose from; those that are passed over keep their place.
+            Restricts the choice to some tenants; skipped ones keep their place.
         """
         limit, held = self._slots.limit, self._slots.held
         if limit > 0:
@@ -155,12 +155,12 @@ class FairQueue(Generic[K]):
         return key
 
     def pop(self, spent: Callable[[str], bool] | None = None) -> K | None:
-        """Return the oldest key of the tenant whose turn it is, as `take` does; None when there is none.
+        """Return the oldest key of the tenant that has its turn, as `take` does; None without one.
 
         Parameters
         ----------
         spent : callable, optional
-            Whether a tenant has to wait now; those that are passed over keep their place.
+            Whether a tenant has to wait now; skipped ones keep their place.
         """
         limit, held = self._slots.limit, self._slots.held
         if limit > 0:
@@ -170,21 +170,21 @@ class FairQueue(Generic[K]):
         return None
 
     def release(self, tenant: str) -> None:
-        """Give back a slot of a tenant, once the work on one of its keys has ended."""
+        """Release a slot of a tenant, once the work on one of its keys has ended."""
         self._slots.release(tenant)
 
     @property
     def in_flight(self) -> int:
-        """Slots that are held, those of a queue ``beside`` this one included."""
+        """Number of held slots, including those of a queue that shares them."""
         return self._slots.in_all
 
     def held(self, tenant: str) -> int:
-        """Return how many slots a tenant holds."""
+        """Return the number of slots that a tenant holds."""
         return self._slots.held.get(tenant, 0)
 
 
 class FairSemaphore:
-    """A semaphore whose slots tenants take in turns; for the meaning of its parameters see `FairQueue`."""
+    """A semaphore with slots that tenants take in turns; for the meaning of its parameters see `FairQueue`."""
 
     def __init__(self, slots: int, slots_each: int | None = None) -> None:
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(slots=slots, slots_each=slots_each)
@@ -208,7 +208,7 @@ class FairSemaphore:
     def _hand_out(self) -> None:
         while (tenant := self._queue.turn()) is not None:
             turn = self._queue.take(tenant)
-            if turn.cancelled():  # its task may learn of that later
+            if turn.cancelled():  # its task may notice that later
                 self._queue.release(tenant)
             else:
                 turn.set_result(None)

@@ -1,7 +1,7 @@
 """Label selectors of our Workloads and of disruption budgets, evaluated on a pod's labels.
 
-Called by `object_cache` for each pod and Workload of a namespace. Invariant: an empty selector selects nothing here,
-so that a Workload that forgot its selector never adopts a whole namespace.
+`object_cache` calls it for each pod and Workload of a namespace. Invariant: an empty selector selects nothing here, so
+that a Workload without its selector never adopts a whole namespace.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/label-selector/
 """
@@ -19,13 +19,13 @@ from cotide_kube.objects import LabelSelector
 
 
 def read_selector(spec: Mapping[str, Any]) -> LabelSelector | None:
-    """Return the ``spec.selector`` of a Workload, or None when there is none that can be read."""
+    """Return the ``spec.selector`` of a Workload, or None without a readable one."""
     raw = spec.get("selector")
     if not raw:
         return None
     try:
         return msgspec.convert(raw, LabelSelector)
-    except msgspec.ValidationError:  # the schema refuses it at the server; a server without it must not stop us
+    except msgspec.ValidationError:  # the server's schema refuses it; a server without the schema must not stop us
         return None
 
 

@@ -1,9 +1,10 @@
-"""The latest object of everything that matters to scheduling, as the reflectors saw it.
+"""The latest state of every object that matters to scheduling, as the reflectors received it.
 
-Filled by one task per reflected resource (`follow`), read by the loop and the controllers, all in the operator's
-own event loop. Position in the flow: watch event -> cache -> translation -> core event.
-Invariant: the indexes (pods of a Job, pods kept for a Job, pods of a Workload) agree with the objects after `apply`;
-those of a Workload whose selector changed among many pods after `settle` has nothing left to do.
+One task per reflected resource fills it (`follow`); the loop and the controllers read it. All run in the operator's own
+event loop. Position in the flow: watch event -> cache -> translation -> core event.
+
+Invariant: the indexes (pods of a Job, pods kept for a Job, pods of a Workload) agree with the objects after `apply`. If
+the selector of a Workload changes among many pods, its index agrees once `settle` has no work left.
 """
 
 from __future__ import annotations
@@ -72,20 +73,20 @@ SELECTOR_KINDS: Final[dict[Kind, str]] = {
     "statefulsets": "StatefulSet",
     "replicationcontrollers": "ReplicationController",
 }
-"""What says which pods are spread together, with the names of its kinds; without the right to read it all else goes
-on."""
+"""Objects that define which pods are spread together, with the names of their kinds. Without the right to read them,
+all else works."""
 OPTIONAL_KINDS: Final[tuple[Kind, ...]] = ("podgroups", "gangworkloads", "gangpodgroups")
-"""What a server need not serve: PodGroups of coscheduling, Workloads of ``scheduling.k8s.io`` (1.35, alpha) and its
-PodGroups (1.36 and newer), which say how large a gang is. Nobody waits for their first list: until then a pod that
-names one waits."""
+"""Kinds that a server may lack: PodGroups of coscheduling, Workloads of ``scheduling.k8s.io`` (1.35, alpha) and its
+PodGroups (1.36 and newer), which state the size of a gang. The start does not wait for their first list; until then a
+pod that names one waits."""
 KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in get_args(Kind) if kind not in OPTIONAL_KINDS)
 SETTLE_SECONDS: Final = 0.01
-"""Of one call of `settle`; chosen: a fifth of what one piece of work may take."""
+"""Longest call of `settle`; chosen: a fifth of the limit for one piece of work."""
 Listener = Callable[[Kind, str], None]
 
 
 class CustomObject(ApiStruct, frozen=True):
-    """A Workload or a Job of ours, or what others say of their gangs; its spec is data that a schema has checked."""
+    """A Workload or a Job of ours, or a gang object of another API; a schema has checked its spec."""
 
     metadata: Metadata
     api_version: str = ""
@@ -137,13 +138,13 @@ PATHS: Final[dict[Kind, str]] = {
 OLDER_PATHS: Final[dict[Kind, tuple[str, ...]]] = {
     "gangpodgroups": tuple(f"/apis/scheduling.k8s.io/{version}/podgroups" for version in ("v1alpha3", "v1alpha2"))
 }
-"""Where a server that does not serve the path above has the same, newest first: all that is read of it is alike."""
+"""Paths on a server that does not serve the path above, newest first; the fields that are read are the same."""
 KEPT_AS: Final[dict[Kind, Callable[[], Callable[[Any], Any]]]] = {
     "pods": PodKeeping,
     "nodes": NodeKeeping,
     **dict.fromkeys(SELECTOR_KINDS, lambda: keep_selector),
 }
-"""Makers of what turns a decoded object into the one that is kept."""
+"""Factories of the functions that turn a decoded object into the cached one."""
 TYPES: Final[dict[Kind, type[Any]]] = {
     "nodes": NodeObject,
     "priorityclasses": PriorityClassObject,
@@ -170,17 +171,17 @@ TYPES: Final[dict[Kind, type[Any]]] = {
 
 
 def key_of(metadata: Metadata) -> str:
-    """Return ``namespace/name``, or the name of what lives in no namespace."""
+    """Return ``namespace/name``, or the name of an object without a namespace."""
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 def namespace_of_key(key: str) -> str:
-    """Return the namespace of such a key; empty for what lives in none."""
+    """Return the namespace of such a key; empty for an object without a namespace."""
     return key.rpartition("/")[0]
 
 
 def controller_of(metadata: Metadata) -> OwnerReference | None:
-    """Return the owner that controls an object, if one does."""
+    """Return the owner that controls an object, or None."""
     for owner in metadata.owner_references:
         if owner.controller:
             return owner
@@ -188,7 +189,7 @@ def controller_of(metadata: Metadata) -> OwnerReference | None:
 
 
 def owned_key(metadata: Metadata, kind: str) -> str | None:
-    """Return the key of the controlling owner when it is a resource of ours of this kind."""
+    """Return the key of the controlling owner if it is a resource of ours of this kind."""
     owner = controller_of(metadata)
     if owner is None or owner.kind != kind or not owner.api_version.startswith(f"{GROUP}/"):
         return None
@@ -196,10 +197,10 @@ def owned_key(metadata: Metadata, kind: str) -> str | None:
 
 
 def keeper_of(pod: PodObject) -> str | None:
-    """Return the key of the Job for which our finalizer keeps a pod, None for a pod that does not carry it.
+    """Return the key of the Job that our finalizer keeps a pod for, None for a pod without the finalizer.
 
-    That is its owner; the Job that its label names where somebody took the owner off it (a Job that was deleted with
-    its pods orphaned); and nobody, a key without a name, where it carries neither.
+    The Job is the pod's owner. If a user removed the owner (a Job that was deleted with its pods orphaned), it is the
+    Job that the label names. A pod with neither gives a key without a name.
     """
     if TRACKING_FINALIZER not in pod.metadata.finalizers:
         return None
@@ -208,9 +209,9 @@ def keeper_of(pod: PodObject) -> str | None:
 
 
 class ObjectCache:
-    """Latest objects by key, with listeners that are told what changed.
+    """Latest objects by key, and listeners that receive each change.
 
-    Services and controllers are read by `objects`.
+    `objects` returns services and controllers.
 
     Attributes
     ----------
@@ -219,15 +220,15 @@ class ObjectCache:
     gangworkloads, gangpodgroups :
         latest object by ``namespace/name`` (or name): views, which only `apply` changes.
     quarantine :
-        what made a part of the operator raise; see its module.
+        objects that made a part of the operator raise; see its module.
     max_class_without_label :
-        what pods of a namespace without ``cotide.dev/max-class`` may claim: a class, or `UNRAISED`.
+        highest class in a namespace without ``cotide.dev/max-class``: a class, or `UNRAISED`.
     class_by_priority_class :
-        class of a pod by the name of its PriorityClass; other names stand for none.
+        class of a pod by the name of its PriorityClass; other names give no class.
     served :
-        the path under which each kind that a server need not serve was last listed.
+        the path of the last list of each kind that a server may lack.
     pods_version :
-        up to which version of the pods every change was applied, as the server wrote it; empty before the first list.
+        the server's version of the last applied change of pods; empty before the first list.
     """
 
     def __init__(self) -> None:
@@ -266,22 +267,22 @@ class ObjectCache:
         self._keeper_of: dict[str, str] = {}
         self._workload_of: dict[str, str] = {}
         self._selectors: dict[str, WorkloadSelectors] = {}
-        """By namespace, where a Workload has a selector."""
+        """By namespace, if a Workload there has a selector."""
         self._pods_by_namespace: dict[str, dict[str, None]] = {}
         self._unsettled: FairQueue[str] = FairQueue()
-        """Pods that a changed selector may give to another Workload, and that were not looked at yet."""
+        """Pods that a changed selector may move to another Workload, and that are not checked yet."""
 
     @property
     def synced(self) -> bool:
-        """Whether every kind was listed once: before that, nothing may be decided."""
+        """Whether every kind was listed once: no decision is made before."""
         return len(self._synced) == len(KINDS)
 
     def missing(self) -> list[Kind]:
-        """Return the kinds that were not listed yet."""
+        """Return the kinds that are not listed yet."""
         return [kind for kind in KINDS if kind not in self._synced]
 
     def is_gone(self, namespace: str) -> bool:
-        """Whether a namespace is not there; nothing is gone before the namespaces were listed."""
+        """Whether a namespace does not exist; False before the first list of namespaces."""
         return "namespaces" in self._synced and namespace not in self.namespaces
 
     def subscribe(self, listener: Listener) -> None:
@@ -289,7 +290,7 @@ class ObjectCache:
         self._listeners.append(listener)
 
     def mark_synced(self, kind: Kind) -> None:
-        """Note that a kind was listed in full, and tell the listeners with an empty key."""
+        """Record that a kind was listed in full, and call the listeners with an empty key."""
         if not self.synced:
             while self.settle():
                 pass
@@ -304,12 +305,12 @@ class ObjectCache:
         return self._views[kind]
 
     def pods_of_job(self, job_key: str) -> list[PodObject]:
-        """Return the pods that a Job of ours controls, in the order in which they were first seen."""
-        keys = list(self._pods_by_job.get(job_key, ()))  # another thread may look, too
+        """Return the pods that a Job of ours controls, in the order of their first appearance."""
+        keys = list(self._pods_by_job.get(job_key, ()))  # another thread may read, too
         return [pod for key in keys if (pod := self.pods.get(key)) is not None]
 
     def pods_in(self, namespace: str) -> list[str]:
-        """Return the pods of a namespace, by their keys."""
+        """Return the keys of the pods of a namespace."""
         return list(self._pods_by_namespace.get(namespace, ()))
 
     def pods_of_workload(self, workload_key: str) -> list[PodObject]:
@@ -317,19 +318,19 @@ class ObjectCache:
         return [self.pods[key] for key in self._pods_by_workload.get(workload_key, ())]
 
     def pod_count(self, kind: Literal["jobs", "workloads"], key: str) -> int:
-        """Return how many pods a Job or a Workload of ours has."""
+        """Return the number of pods of a Job or a Workload of ours."""
         return len((self._pods_by_job if kind == "jobs" else self._pods_by_workload).get(key, ()))
 
     def pods_kept_for(self, job_key: str) -> list[PodObject]:
-        """Return the pods that our finalizer keeps for a Job, which may be gone: see `keeper_of`."""
+        """Return the pods that our finalizer keeps for a Job, which may be deleted: see `keeper_of`."""
         return [self.pods[key] for key in self._kept_by_job.get(job_key, ())]
 
     def keepers(self) -> list[str]:
-        """Return the keys of all Jobs, there or not, for which pods are kept."""
+        """Return the keys of all Jobs with kept pods, whether or not the Job exists."""
         return list(self._kept_by_job)
 
     def keeper_of(self, pod_key: str) -> str | None:
-        """Return the key of the Job for which our finalizer keeps a pod."""
+        """Return the key of the Job that our finalizer keeps a pod for."""
         return self._keeper_of.get(pod_key)
 
     def job_of(self, pod_key: str) -> str | None:
@@ -341,7 +342,7 @@ class ObjectCache:
         return self._workload_of.get(pod_key)
 
     def copied(self) -> ObjectCache:
-        """Return a cache of the objects as they are now, for another thread; nobody tells it of changes."""
+        """Return a copy of the cache for another thread; it receives no later changes."""
         copy = ObjectCache()
         copy.max_class_without_label = self.max_class_without_label
         copy.class_by_priority_class = self.class_by_priority_class
@@ -352,7 +353,7 @@ class ObjectCache:
         return copy
 
     def apply(self, kind: Kind, change: str, item: Mirrored) -> None:
-        """Take over one change (ADDED, MODIFIED or DELETED) and tell the listeners; never raises because of it."""
+        """Apply one change (ADDED, MODIFIED or DELETED) and call the listeners; a faulty object never raises here."""
         key = key_of(item.metadata)
         objects = self._objects[kind]
         if change == "DELETED":
@@ -366,24 +367,24 @@ class ObjectCache:
                 self._index(key)
             elif kind == "workloads":
                 self._reselect(key, item.metadata.namespace)
-        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+        except Exception as error:  # noqa: BLE001 - one faulty object must not stop all others
             self.quarantine_object(kind, key, "indexes of the cache", error)
         self._notify(kind, key)
         if kind == "workloads":
             self.settle()
 
     def settle(self) -> bool:
-        """Give some of the pods that a changed selector concerns to their Workloads; return whether there are more.
+        """Assign some of the pods of a changed selector to their Workloads; return whether more remain.
 
-        A Workload may select 10,000 pods at once: whoever applies changes of Workloads calls this, with a pause before
-        each further call.
+        A Workload may select 10,000 pods at once. The task that applies changes of Workloads calls this repeatedly,
+        with a pause before each further call.
         """
         until = time.perf_counter() + SETTLE_SECONDS
         while (key := self._unsettled.pop()) is not None:
             before = self._workload_of.get(key)
             try:
                 self._index(key)
-            except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            except Exception as error:  # noqa: BLE001 - one faulty object must not stop all others
                 self.quarantine_object("pods", key, "indexes of the cache", error)
             if self._workload_of.get(key) != before:
                 self._notify("pods", key)
@@ -392,11 +393,11 @@ class ObjectCache:
         return bool(self._unsettled)
 
     def look_again(self, kind: Kind, key: str) -> None:
-        """Tell the listeners of an object that did not change: what is made of it did."""
+        """Call the listeners for an unchanged object with changed derived data."""
         self._notify(kind, key)
 
     def quarantine_object(self, kind: Kind, key: str, part: str, error: BaseException | str) -> None:
-        """Set an object aside at the version that is here."""
+        """Quarantine an object at its cached version."""
         item = self.objects(kind).get(key)
         metadata = item.metadata if item is not None else Metadata()
         self.quarantine.put(kind, key, part, error, uid=metadata.uid, version=metadata.resource_version)
@@ -405,7 +406,7 @@ class ObjectCache:
         for listener in self._listeners:
             try:
                 listener(kind, key)
-            except Exception as error:  # noqa: BLE001 - the other listeners must hear of it all the same
+            except Exception as error:  # noqa: BLE001 - the other listeners must still receive the change
                 self.quarantine_object(
                     kind, key, f"listener {getattr(listener, '__qualname__', 'of the cache')}", error
                 )
@@ -427,13 +428,13 @@ class ObjectCache:
         _move(self._workload_of, self._pods_by_workload, key, self._workload_by_selector(namespace, key, pod))
 
     def max_class_of(self, namespace: str) -> str:
-        """Return what the pods of a namespace may claim: its label, or what holds for those without one."""
+        """Return the highest class for pods of a namespace: its label, or the value for namespaces without one."""
         found = self.namespaces.get(namespace)
         label = found.metadata.labels.get(MAX_CLASS_LABEL) if found is not None else None
         return label if label in CLASSES else self.max_class_without_label
 
     def workload_for(self, pod: PodObject) -> str | None:
-        """Return the key of the Workload that controls or selects a pod, which need not be in the cache."""
+        """Return the key of the Workload that controls or selects a pod; the pod may be missing in the cache."""
         owned = owned_key(pod.metadata, "Workload")
         if owned is not None:
             return owned
@@ -441,7 +442,7 @@ class ObjectCache:
         return None if selectors is None else selectors.of_labels(pod.metadata.labels)
 
     def _workload_by_selector(self, namespace: str, key: str, pod: PodObject | None) -> str | None:
-        """Return the Workload that controls or selects a pod that is here; None for one that is gone."""
+        """Return the Workload that controls or selects an existing pod; None for a deleted pod."""
         owned = None if pod is None else owned_key(pod.metadata, "Workload")
         selectors = self._selectors.get(namespace)
         if selectors is None:
@@ -452,7 +453,7 @@ class ObjectCache:
         return selectors.of_pod(key, pod.metadata.labels)
 
     def _reselect(self, key: str, namespace: str) -> None:
-        """Follow a Workload's selector: `settle` gives the pods that it concerns to their Workloads."""
+        """Apply a Workload's changed selector: `settle` assigns the affected pods to their Workloads."""
         workload = self.workloads.get(key)
         selector = (label_selector(read_selector(workload.spec)) if workload else None) or None
         known = self._selectors.get(namespace)
@@ -471,7 +472,7 @@ class ObjectCache:
 
 
 def _move(owner_of: dict[str, str], owned: dict[str, dict[str, None]], key: str, owner: str | None) -> None:
-    """Set who has a pod in both directions of an index; None takes it out."""
+    """Set the owner of a pod in both directions of an index; None removes the pod."""
     before = owner_of.get(key)
     if before == owner:
         return

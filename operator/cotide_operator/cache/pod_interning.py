@@ -1,10 +1,9 @@
-"""What is kept of a pod or node: what is read, and equal parts once.
+"""The cached form of pods and nodes: only fields that are read, and equal parts once.
 
-Called by their reflectors for each object that they decode (see `cache.KEPT_AS`). Most pods come from few templates:
-their containers, tolerations, labels and conditions are equal, and in a cluster of 50,000 pods they would take more
-than half of the memory. Invariant: what is left out, its address and the names of volumes to which nothing refers, is
-read nowhere in the operator; all else is equal to what came. Nodes have most of their images in common, five names
-each.
+Their reflectors call it for each decoded object (see `cache.KEPT_AS`). Most pods come from few templates, with equal
+containers, tolerations, labels and conditions. In a cluster of 50,000 pods these would take more than half of the
+memory. The cached form omits the address of a pod and the names of unreferenced volumes. Invariant: the operator reads
+no omitted field; all else is equal to the original. Nodes have most of their images in common, with five names each.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from cotide_kube.objects import (
 T = TypeVar("T")
 S = TypeVar("S", ServiceObject, ReplicaSetObject)
 MOST: Final = 2048
-"""Parts of a generation; chosen: 3 MB, and hundreds of templates are met again before so many new parts have come."""
+"""Parts of a generation; chosen: 3 MB. Hundreds of templates recur before so many new parts have come."""
 IMAGES: Final = 8192
 """Images of nodes of a generation; chosen: 5 MB, and 5,000 nodes of 50 images have most in common."""
 MOST_BYTES: Final = 32 * 1024 * 1024
 LARGEST_BYTES: Final = 64 * 1024
-"""Of the keys of a generation, and of one that is remembered at all; chosen: a pod may be as large as 1.5 MB."""
+"""Bytes of the keys of a generation, and of the largest cached key; chosen: a pod may be as large as 1.5 MB."""
 _NOTHING: Final[dict[str, str]] = {}
-"""Stands for every empty mapping of pods, which nobody writes to: one for each takes 64 bytes, two or three a pod."""
+"""Shared, read-only replacement of every empty mapping of pods: each would take 64 bytes, two or three a pod."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def keep_selector(item: S) -> S:
-    """Return a Service or a controller as it is kept: what names it, and its selector."""
+    """Return the cached form of a Service or a controller: its name and its selector."""
     metadata = item.metadata
     bare = Metadata(
         name=metadata.name,
@@ -58,13 +57,13 @@ def keep_selector(item: S) -> S:
 
 
 class PodKeeping:
-    """Returns pods as they are kept."""
+    """Returns the cached form of pods."""
 
     def __init__(self) -> None:
         self._parts: Remembered[bytes, Any] = Remembered(MOST, MOST_BYTES)
 
     def __call__(self, pod: PodObject) -> PodObject:
-        """Return a pod that shares what it has in common with others."""
+        """Return a pod that shares its equal parts with others."""
         metadata, status = pod.metadata, pod.status
         return PodObject(
             replace(
@@ -111,13 +110,13 @@ class PodKeeping:
 
 
 class NodeKeeping:
-    """Returns nodes as they are kept."""
+    """Returns the cached form of nodes."""
 
     def __init__(self) -> None:
         self._images: Remembered[NodeImageObject, NodeImageObject] = Remembered(IMAGES)
 
     def __call__(self, node: NodeObject) -> NodeObject:
-        """Return a node that shares its images with others; of too many the first, which are the largest."""
+        """Return a node that shares its images with others; beyond the limit the first, which are the largest."""
         images = node.status.images
         if not images:
             return node
@@ -134,14 +133,14 @@ class NodeKeeping:
 
 
 def _unnamed(volume: Volume) -> Volume:
-    """Leave a name out that says nothing: an ephemeral volume's is part of the name of its claim."""
+    """Omit a redundant name: an ephemeral volume's name is part of the name of its claim."""
     return volume if volume.ephemeral is not None or not volume.name else replace(volume, name="")
 
 
 def _without_echo(
     containers: tuple[Container, ...], statuses: tuple[ContainerStatus, ...]
 ) -> tuple[ContainerStatus, ...]:
-    """Leave out what a kubelet repeats of the spec: only while a pod is resized does it say anything else."""
+    """Omit the kubelet's copies of spec fields: they only differ while a pod is resized."""
     if not any(status.resources is not None or status.allocated_resources for status in statuses):
         return statuses
     asked = {container.name: container.resources.requests for container in containers}

@@ -1,7 +1,7 @@
-"""What must be true of a cluster before the operator starts: it answers, and it knows our resources.
+"""Conditions for the start of the operator: the API server answers, and serves our resources.
 
-Called by `assembly` once. With ``--install-crds`` our CRDs and PriorityClasses are applied first; without it the
-operator waits for them, saying so in one line. Invariant: nothing here changes a cluster unless it was asked to.
+`assembly` calls it once. With ``--install-crds`` it first applies our CRDs and PriorityClasses; without it the operator
+waits for them, with one line in the log. Invariant: nothing here changes a cluster without that option.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 POLL_SECONDS: Final = 1.0
 UNPROCESSABLE: Final = 422
-"""Status of a write that would change what can't be changed."""
+"""Status of a write that would change an immutable field."""
 
 
 class _ShippedClass(NamedTuple):
-    """What a PriorityClass of ours says, word for word as `deploy/base/priority-classes.yaml` does.
+    """The fields of a PriorityClass of ours, word for word as in `deploy/base/priority-classes.yaml`.
 
-    Else whoever ran the operator with ``--install-crds`` could not apply `deploy/` afterwards: server-side apply takes
-    another text for a conflict.
+    With another text, a user of ``--install-crds`` could not apply `deploy/` afterwards: server-side apply reports a
+    conflict.
     """
 
     value: int
@@ -42,19 +42,20 @@ PRIORITIES: Final = {
     "cotide-batch": _ShippedClass(2000, "Never", "Work that must finish; may be evicted on overload."),
     "cotide-gratis": _ShippedClass(0, "Never", "Best effort; first to go."),
 }
-"""The name decides the class; the value orders pods within it. None preempts, since any tenant may use the names. No
-API server changes a value, so these are the values of every release: an upgrade and its roll-back find them alike."""
+"""The name decides the class; the value orders pods within it. None preempts, since any tenant may use the names. API
+servers never change a value, so these are the values of every release: an upgrade and its roll-back find the same
+ones."""
 
 
 async def install(client: KubeClient) -> None:
-    """Apply our CRDs and PriorityClasses. A PriorityClass with another value stays: no API server changes one.
+    """Apply our CRDs and PriorityClasses. A PriorityClass with another value stays: no API server changes a value.
 
     Raises
     ------
     ClusterError
         When the API server refuses one of them.
     """
-    from cotide_operator.apis.crd_generation import (  # heavy, and nothing else here needs the schemas
+    from cotide_operator.apis.crd_generation import (  # slow to import, and only this function needs the schemas
         RESOURCES,
         definition,
     )
@@ -80,28 +81,28 @@ async def install(client: KubeClient) -> None:
 
 
 async def connect(client: KubeClient) -> None:
-    """Open a connection ahead: the first binding need not wait for a handshake beside those of the others."""
-    with contextlib.suppress(ClusterError):  # nobody waits for it; who needs an answer hears of an outage
+    """Open a connection in advance: the first bindings then need no handshake."""
+    with contextlib.suppress(ClusterError):  # the result is unused; other requests report an outage
         await client.get("/version")
 
 
 async def await_resources(client: KubeClient) -> None:
-    """Return when the API server serves our resources; says once that it waits.
+    """Return when the API server serves our resources; log once while it waits.
 
     Raises
     ------
     ClusterError
-        When the API server is unreachable or refuses us.
+        When the API server is unreachable or refuses access.
     """
-    said = False
+    is_logged = False
     for kind in ("workloads", "jobs"):
         while not await _served(client, PATHS[kind]):
-            if not said:
+            if not is_logged:
                 _LOG.warning(
                     "the custom resources of cotide.dev are not installed: waiting for them "
                     "(kubectl apply --server-side -k deploy/crds, or start with --install-crds)"
                 )
-                said = True
+                is_logged = True
             await asyncio.sleep(POLL_SECONDS)
 
 
@@ -116,9 +117,9 @@ async def _served(client: KubeClient, path: str) -> bool:
 
 
 async def await_namespace(client: KubeClient, name: str) -> None:
-    """Make sure of the namespace that holds the lease; creates it where we may, else leaves it to the election to say.
+    """Create the namespace of the lease if it is missing; without the right to do so, the election reports the fault.
 
-    Only called for leader election, which is useless without it.
+    Only leader election calls it.
     """
     try:
         await client.get(f"/api/v1/namespaces/{name}")
@@ -130,4 +131,4 @@ async def await_namespace(client: KubeClient, name: str) -> None:
                 "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             )
         except ClusterError as refused:
-            _LOG.warning("the namespace %s of the lease does not exist and can't be made: %s", name, refused)
+            _LOG.warning("the namespace %s of the lease does not exist and can't be created: %s", name, refused)

@@ -1,15 +1,15 @@
-"""Objects that made a part of the operator raise: quarantined one by one, so that everything else goes on.
+"""Objects that made a part of the operator raise: quarantined one by one, so that everything else continues.
 
-Filled by the reflectors (what can't be decoded), by the cache (a listener that raised), by translation, by the loop
-(the engine), by the controllers and by who publishes decisions. Read by the reporter, which says it on the object, and
-by whoever must leave an object out. Lives in the operator's own loop.
+The reflectors (undecodable objects), the cache (a listener that raised), translation, the loop (the engine), the
+controllers and the reporter of decisions fill it. The reporter reads it and writes the fault on the object; all parts
+that must skip the object read it, too. Lives in the operator's own loop.
 
 ::
 
     as any other --a part raises--> quarantined --the object changes, or goes--> as any other
 
-Invariant: an object is quarantined at one version, and a newer version of it is tried like any other; what is
-remembered of it is bounded, and so are the lines in the log.
+Invariant: an object is quarantined at one version, and a newer version of it is tried again. The entries are bounded,
+and so are the lines in the log.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from typing import Final
 _LOG = logging.getLogger(__name__)
 
 FAULT_CHARACTERS: Final = 400
-"""Of what is wrong, as it is kept and shown; chosen: a sentence or two."""
+"""Longest stored fault; chosen: a sentence or two."""
 MOST: Final = 10_000
-"""Objects that are remembered; chosen: some MB. Of more the oldest are forgotten, and fail again when looked at."""
+"""Most entries; chosen: some MB. Beyond that the oldest are dropped, and fail again at the next try."""
 LINES_AT_ONCE: Final = 20
 LINES_SECONDS: Final = 60.0
-"""So many lines in so many wall seconds are written into the log; of more it tells the number. Chosen."""
+"""Wall seconds for the given number of log lines; the log then gives the number of the others. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """One object that is left out.
+    """One quarantined object.
 
     Attributes
     ----------
-    kind, key, uid, version : which object, and which state of it; empty where it could not be read.
+    kind, key, uid, version : the object and its version; empty if it is unreadable.
     part : the part that raised.
-    fault : what it said, for the owner of the object: nothing of other objects.
+    fault : its message, for the owner of the object: it reveals no other objects.
     """
 
     kind: str
@@ -55,70 +55,70 @@ Listener = Callable[[SetAside], None]
 
 
 class Quarantine:
-    """What is quarantined, by kind and key.
+    """The quarantined objects, by kind and key.
 
     Attributes
     ----------
-    total : how often something was quarantined since the start.
+    total : number of quarantines since the start.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._aside: dict[tuple[str, str], SetAside] = {}
+        self._entries: dict[tuple[str, str], SetAside] = {}
         self._listeners: list[Listener] = []
-        self._window, self._lines, self._unsaid = float("-inf"), 0, 0
+        self._window, self._lines, self._unlogged = float("-inf"), 0, 0
         self.total = 0
 
     def __len__(self) -> int:
-        return len(self._aside)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[SetAside]:
-        return iter(self._aside.values())
+        return iter(self._entries.values())
 
     def get(self, kind: str, key: str) -> SetAside | None:
-        """Return why an object is quarantined, None when it is not."""
-        return self._aside.get((kind, key))
+        """Return why an object is quarantined, None if it is not."""
+        return self._entries.get((kind, key))
 
     def put(
         self, kind: str, key: str, part: str, error: BaseException | str, *, uid: str = "", version: str = ""
     ) -> None:
-        """Set an object aside until it changes, and tell the listeners; again at the same version tells nobody."""
-        known = self._aside.get((kind, key))
+        """Quarantine an object until it changes, and call the listeners; a repeat at the same version calls none."""
+        known = self._entries.get((kind, key))
         where = "" if isinstance(error, str) else where_raised(error)
         fault = error if isinstance(error, str) else (str(error) or type(error).__name__)
         entry = SetAside(kind, key, uid, version, part, _cut(fault))
         if known is not None and (known.uid, known.version, known.part) == (uid, version, part):
             return
-        if known is None and len(self._aside) >= MOST:
-            del self._aside[next(iter(self._aside))]
-        self._aside[kind, key] = entry
+        if known is None and len(self._entries) >= MOST:
+            del self._entries[next(iter(self._entries))]
+        self._entries[kind, key] = entry
         self.total += 1
-        self._say(entry, where)
+        self._log_entry(entry, where)
         for listener in self._listeners:
             listener(entry)
 
     def forget(self, kind: str, key: str) -> None:
-        """Drop an object that is gone."""
-        self._aside.pop((kind, key), None)
+        """Drop a deleted object."""
+        self._entries.pop((kind, key), None)
 
     def changed(self, kind: str, key: str, version: str) -> None:
-        """Let an object be tried again if it has another version now."""
-        entry = self._aside.get((kind, key))
+        """Release an object for a new try if its version differs now."""
+        entry = self._entries.get((kind, key))
         if entry is not None and entry.version != version:
-            del self._aside[kind, key]
+            del self._entries[kind, key]
 
     def subscribe(self, listener: Listener) -> None:
         """Call ``listener(entry)`` for each object that is quarantined, in the loop's own thread; it must not raise."""
         self._listeners.append(listener)
 
-    def _say(self, entry: SetAside, where: str) -> None:
+    def _log_entry(self, entry: SetAside, where: str) -> None:
         now = self._monotonic()
         if now - self._window >= LINES_SECONDS:
-            if self._unsaid:
-                _LOG.error("%d further objects were quarantined", self._unsaid)
-            self._window, self._lines, self._unsaid = now, 0, 0
+            if self._unlogged:
+                _LOG.error("%d further objects were quarantined", self._unlogged)
+            self._window, self._lines, self._unlogged = now, 0, 0
         if self._lines >= LINES_AT_ONCE:
-            self._unsaid += 1
+            self._unlogged += 1
             return
         self._lines += 1
         _LOG.error(
@@ -132,7 +132,7 @@ class Quarantine:
 
 
 def where_raised(error: BaseException) -> str:
-    """Return file, line and function of where an error arose, without what was in it."""
+    """Return file, line and function of an error's origin, without its data."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return f" ({type(error).__name__})"

@@ -1,10 +1,10 @@
-"""Reach the API server, see that it knows our resources, and follow all that matters into the cache.
+"""Connects to the API server, checks for our resources, and fills the cache with all relevant objects.
 
-Used by `assembly`, and begun by ``cotide operator`` before the engine is loaded: an API server takes as long to list
-50,000 pods as Python takes to load our libraries, and it does so on another machine. Nothing here decides or writes,
-except that it installs the custom resources where it is told to. Invariant: the cache is synced only when every kind
-was listed from the API server as of a moment after the start, see `cotide_kube.reflector`; where a backup was
-restored, following ends with an error, and the operator with it.
+`assembly` uses it, and ``cotide operator`` starts it before the engine is loaded. The API server takes as long to list
+50,000 pods as Python takes to load our libraries, and runs on another machine. Nothing here decides or writes, except
+that it installs the custom resources on request. Invariant: the cache is synced only after a list of every kind from a
+moment after the start, see `cotide_kube.reflector`. After a restore from a backup the reflectors fail, and the operator
+with them.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from cotide_operator.task_supervisor import TaskSupervisor
 _LOG = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS: Final = 15.0
-"""For one try of any request, a page of a list included; five of them with their pauses take 78 s at most: then the
-log tells of an outage. Chosen."""
+"""For one try of any request, a page of a list included. Five tries with their pauses take 78 s at most: then the log
+reports an outage. Chosen."""
 
 AGAIN_SECONDS: Final = 60.0
-"""Before a kind that a server need not serve is asked for again; chosen: a definition is installed once."""
+"""Wall seconds between requests for a kind that a server may lack; chosen: a definition is installed once."""
 
 
 class Informers:
@@ -55,13 +55,13 @@ class Informers:
     install_crds : bool
         Whether our resources are installed first.
     listed : callable, optional
-        Called once, when everything was listed.
+        Called once, after everything was listed.
 
     Attributes
     ----------
-    cache : what is there, as far as it was seen.
-    stage : what is waited for; empty once everything is followed.
-    reached : set when the API server answers and serves our resources.
+    cache : the objects received so far.
+    stage : the present obstacle; empty once everything is followed.
+    reached : set once the API server answers and serves our resources.
     """
 
     def __init__(
@@ -78,20 +78,20 @@ class Informers:
         self.reached = asyncio.Event()
         self._install_crds = install_crds
         self._listed = listed
-        # Of its own: lists begin before it is known how many connections everything else may have.
+        # Its own client: lists begin before the number of other connections is known.
         self._client = KubeClient(
             credentials, max_connections=len(KINDS) + len(OPTIONAL_KINDS), timeout_seconds=timeout_seconds
         )
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> asyncio.Task[None]:
-        """Return the task that follows, begun if it was not yet; it fails with a `CotideError` if it can't go on."""
+        """Return the task that follows, and start it if needed; it fails with a `CotideError` if it can't continue."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="following")
         return self._task
 
     async def end(self) -> None:
-        """Follow nothing any more."""
+        """Stop all reflectors."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -117,18 +117,18 @@ class Informers:
                 await supervisor.until(asyncio.get_running_loop().create_future())
 
     async def _follow_if_served(self, kind: Kind) -> None:
-        """Follow a kind from when the server serves it and lets us read it; it may come later, or never."""
+        """Follow a kind as long as the server serves it and permits reading; it may come later, or never."""
         while True:
             for path in (PATHS[kind], *OLDER_PATHS.get(kind, ())):
                 try:
                     await self._follow(kind, path)
                 except ApiError as error:
-                    # No definition, no right to read it, or a server that ails: the operator does without this kind.
+                    # No definition, no right to read it, or a faulty server: the operator works without this kind.
                     _LOG.debug("%s are not followed: %s", path, error)
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _follow_if_allowed(self, kind: Kind) -> None:
-        """Follow a kind of which only the default spread depends; without the right to read it all else goes on."""
+        """Follow a kind that only the default spread needs; without the right to read it all else works."""
         warned = False
         while True:
             try:
@@ -141,7 +141,7 @@ class Informers:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _follow(self, kind: Kind, path: str) -> None:
-        """Fill the cache with one kind, for ever."""
+        """Fill the cache with one kind, until cancelled."""
         keep = KEPT_AS[kind]() if kind in KEPT_AS else None
         reflector: Reflector[Any] = Reflector(
             self._client,
@@ -150,11 +150,11 @@ class Informers:
             keep=keep,
             malformed=lambda bad: self._quarantine(kind, bad),
             most_bytes=CUSTOM_OBJECT_BYTES if TYPES[kind] is CustomObject else None,
-            # The engine, kopf and all that was told stand on what is no more: only a new process knows none of it.
+            # The engine, kopf and all sent events rest on vanished state: only a new process is free of it.
             ends_when_restored=True,
         )
         async for batch in reflector.batches():
-            turn = Turn()  # a list that comes anew may have 50,000 changes
+            turn = Turn()  # a repeated list may have 50,000 changes
             for number, change in enumerate(batch, start=1):
                 if change.object is None:
                     if kind in OPTIONAL_KINDS:
@@ -162,9 +162,9 @@ class Informers:
                     self._synced(kind)
                 else:
                     self.cache.apply(kind, change.kind, change.object)
-                if number < len(batch):  # the last one and the version below go together
+                if number < len(batch):  # the last change and the version below belong together
                     await turn.give_way()
-            # Right after the changes, with no pause between: whoever hears of one may ask for the version.
+            # Right after the changes, without a pause: a listener may read the version.
             if kind == "pods" and reflector.version:
                 self.cache.pods_version = reflector.version
             while self.cache.settle():

@@ -1,8 +1,7 @@
-"""Which Workload selects a pod, known for each label set of a namespace.
+"""The Workload that selects a pod, cached for each label set of a namespace.
 
-Owned by `object_cache`. A change of one selector is compared with the label sets that have a label which it requires,
-and a pod with an answer that is known already. Invariant: of the Workloads of a namespace that select a pod, the first
-by name has it.
+`object_cache` owns it. A changed selector is compared with the label sets that have one of its required labels; a pod
+mostly has a cached answer. Invariant: if several Workloads of a namespace select a pod, the first by name gets it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class _Alike:
 
 
 class WorkloadSelectors:
-    """Selectors of the Workloads of one namespace that have one, and the pods that were asked about."""
+    """Selectors of the Workloads of one namespace that have one, and the known pods."""
 
     def __init__(self) -> None:
         self._index: SelectorIndex[str] = SelectorIndex()
@@ -36,7 +35,7 @@ class WorkloadSelectors:
         return bool(self._selectors)
 
     def put(self, key: str, selector: Selector | None) -> list[str]:
-        """Set a Workload's selector, None for none; return the known pods that have another Workload by that."""
+        """Set a Workload's selector, None for none; return the known pods that change their Workload."""
         before = self._selectors.pop(key, None)
         if before == selector:
             if selector is not None:
@@ -56,7 +55,7 @@ class WorkloadSelectors:
         return moved
 
     def of_pod(self, pod: str, labels: Mapping[str, str]) -> str | None:
-        """Return the Workload that selects a pod of the namespace, and know the pod from then on."""
+        """Return the Workload that selects a pod of the namespace, and add the pod to the known ones."""
         now = labels_of(labels)
         if self._labels.get(pod) != now:
             self.forget_pod(pod)
@@ -75,7 +74,7 @@ class WorkloadSelectors:
         return self._first(asked) if alike is None else alike.workload
 
     def forget_pod(self, pod: str) -> None:
-        """Forget a pod that is gone."""
+        """Drop a deleted pod."""
         labels = self._labels.pop(pod, None)
         alike = None if labels is None else self._sets.get(labels)
         if labels is not None and alike is not None:
@@ -87,7 +86,7 @@ class WorkloadSelectors:
         return min(self._index.matching(labels), default=None)
 
     def _claim(self, key: str, selector: Selector) -> list[str]:
-        """Give a Workload the pods that it selects and that no other before it does; return them."""
+        """Assign the pods that a Workload selects and no earlier one does; return them."""
         taken: list[str] = []
         for labels in list(self._sets.near(selector)):
             alike = self._sets.get(labels)

@@ -1,4 +1,4 @@
-"""The section ``classes`` of the configuration file: which names of PriorityClasses stand for a class.
+"""The section ``classes`` of the configuration file: classes of pods by the names of their PriorityClasses.
 
 Part of `settings`; read by `assembly`. The other rules that give a pod its class are in `cotide_core.classes`.
 """
@@ -15,7 +15,7 @@ from cotide_operator.config.section import Section
 
 
 class ClassSettings(Section):
-    """What names mean in this cluster."""
+    """The meaning of PriorityClass names in this cluster."""
 
     by_priority_class: Mapping[PriorityClassName, WorkloadClass] = Field(
         default_factory=lambda: dict(SHIPPED_PRIORITY_CLASSES)

@@ -1,4 +1,4 @@
-"""The section of the configuration file about consolidation that goes on by itself.
+"""The section of the configuration file about automatic consolidation.
 
 Part of `settings`; read by `consolidation.controller`. Off unless it is enabled; the operator then needs the right to
 patch nodes (deploy/consolidation). Seconds are those of the operator's clock.
@@ -19,39 +19,39 @@ _WATCH = WatchRules()
 
 
 class ConsolidationSettings(Section):
-    """Nodes are freed and cordoned by the operator, within budgets."""
+    """The operator frees and cordons nodes, within budgets."""
 
     enabled: bool = False
     interval_seconds: float = Field(default=60.0, ge=1, le=86_400)
-    """Between two plans; waiting pods are looked at every second of the wall."""
+    """Seconds between two plans; waiting pods are checked every second of the wall."""
     moves_per_hour: int = Field(default=_WATCH.moves_per_hour, ge=0, le=100_000)
     moves_at_once: int = Field(default=_WATCH.moves_at_once, ge=1, le=100)
     moves_per_node: int = Field(default=_MOVES.moves_per_node, ge=0, le=1000)
     minimum_age_seconds: float = Field(default=_MOVES.minimum_age_seconds, ge=0)
     stable_seconds: float = Field(default=_WATCH.stable_seconds, ge=0)
-    """For how long each plan must have been able to free a node."""
+    """Time during which each plan must be able to free a node."""
     cooldown_seconds: float = Field(default=_WATCH.cooldown_seconds, ge=0)
-    """After a node was given back: it is not drained again, and none is where pods waited for it."""
+    """Pause before an uncordoned node is drained again; none is drained where pods waited for it."""
     keep_freed_seconds: float = Field(default=_WATCH.keep_freed_seconds, gt=0)
-    """After it a freed node that nobody took is given back."""
+    """Time after which an unused freed node is uncordoned."""
     spare_nodes: int = Field(default=_WATCH.spare_nodes, ge=0, le=10_000)
-    """Empty nodes that stay open; with `packs`, freed ones are opened where fewer are empty."""
+    """Empty nodes that stay open; with `packs`, freed ones are opened if fewer are empty."""
     reserve_share: float = Field(default=_MOVES.reserve_share, ge=0, le=0.9)
     pays_after_seconds: float = Field(default=_MOVES.pays_after_seconds, ge=0)
     empties_within_seconds: float = Field(default=_MOVES.empties_within_seconds, ge=0)
     timeout_seconds: float = Field(default=300.0, ge=1, le=86_400)
-    """For each pod to be gone and ready again elsewhere."""
+    """Time for each pod to be gone and ready again elsewhere."""
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
     excluded_nodes: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     """Label to its values: nodes of these pools are not freed, but may take pods."""
     packs: bool = True
-    """Whether pods go to the fullest node that takes them, while nodes are freed: a scheduler that spreads puts what
-    was moved off one node on the next one to be freed."""
+    """Whether pods go to the fullest node that takes them while nodes are freed: a scheduler that spreads pods would
+    put moved pods on the next node to be freed."""
     move_local_storage: bool = False
     move_unwilling: bool = False
     move_gangs: bool = False
-    """Whether a gang that can spare nobody is moved as a whole: all of it stands on one node, and is no more pods than
-    `moves_at_once`."""
+    """Whether a gang at its minimum is moved as a whole: all of it is on one node, and it has at most `moves_at_once`
+    pods."""
 
     @model_validator(mode="after")
     def _moves_a_node(self) -> ConsolidationSettings:
@@ -62,7 +62,7 @@ class ConsolidationSettings(Section):
         return self
 
     def moves(self) -> MoveRules:
-        """Return which pods may be moved."""
+        """Return the rules for moves of pods."""
         return MoveRules(
             excluded_namespaces=frozenset(self.excluded_namespaces),
             minimum_age_seconds=self.minimum_age_seconds,
@@ -77,7 +77,7 @@ class ConsolidationSettings(Section):
         )
 
     def pace(self) -> WatchRules:
-        """Return how fast nodes are freed."""
+        """Return the limits of how fast nodes are freed."""
         return WatchRules(
             moves_per_hour=self.moves_per_hour,
             moves_at_once=self.moves_at_once,

@@ -1,4 +1,4 @@
-"""The section ``metricsSource`` of the configuration file: where rates, latencies and usage are read.
+"""The section ``metricsSource`` of the configuration file: the sources of rates, latencies and usage.
 
 Part of `settings`; read by the feeds. The default queries use the names that every kubelet's cAdvisor exposes
 (https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md).
@@ -22,13 +22,13 @@ POD_CPU_QUERY: Final = (
 )
 """Millicores of each pod. Window chosen: a rate needs two samples, and at the usual scrape of 30 s it sees four."""
 POD_MEMORY_QUERY: Final = 'sum by (namespace, pod) (container_memory_working_set_bytes{container!="",container!="POD"})'
-"""Bytes of each pod. The working set leaves out page cache that the kernel can drop at once; usage would count it."""
+"""Bytes of each pod. The working set excludes page cache that the kernel can drop at once; usage would count it."""
 
 
 OWN_HEADERS: Final = frozenset(
     ("accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding")
 )
-"""Headers, in lower case, that say how a request is sent."""
+"""Headers, in lower case, that define the form of a request."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 """A token of RFC 9110, section 5.6.2; its length is chosen."""
 
@@ -51,9 +51,9 @@ EVERY_NAMESPACE: Final = "*"
 
 
 class WorkloadQueriesSettings(Section):
-    """Whose queries give a Workload's request rate and latency, and what they may cost.
+    """The queries for a Workload's request rate and latency, and their cost limits.
 
-    The operator makes them from the two templates. A tenant's own query is asked only where ``free`` allows it.
+    The operator makes them from the two templates. A tenant's own query runs only if ``free`` allows it.
     """
 
     rps: str | None = None
@@ -64,15 +64,15 @@ class WorkloadQueriesSettings(Section):
     pod_label: str = Field(default="pod", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")
     """Names of the labels in this Prometheus; in one without ``honor_labels`` they may begin with ``exported_``."""
     free: dict[str, Literal["enforced", "unrestricted"]] = Field(default_factory=dict)
-    """Namespaces whose Workloads may bring queries of their own; ``enforced``: with the namespace in each selector."""
+    """Namespaces that permit queries of their own Workloads; ``enforced``: with the namespace in each selector."""
     concurrent_per_namespace: int = Field(default=2, ge=1, le=8)
     """Queries of one namespace in flight, of 8 in all; chosen."""
     seconds_per_namespace: float = Field(default=5.0, gt=0, le=60)
-    """Wall seconds that a namespace's queries have in one reading; chosen."""
+    """Wall seconds for a namespace's queries in one reading; chosen."""
     maximum_series: int = Field(default=10_000, ge=1, le=1_000_000)
-    """In one answer; as many as a Workload may have replicas."""
+    """Most series in one answer; as many as a Workload may have replicas."""
     maximum_answer_bytes: int = Field(default=4 << 20, ge=1024, le=1 << 30)
-    """Of one answer; chosen: 10,000 series with the labels namespace and pod have 2 MB."""
+    """Most bytes of one answer; chosen: 10,000 series with the labels namespace and pod have 2 MB."""
 
     @field_validator("rps", "latency")
     @classmethod
@@ -93,18 +93,18 @@ class WorkloadQueriesSettings(Section):
         return value
 
     def freedom(self, namespace: str) -> str | None:
-        """Return ``enforced``, ``unrestricted``, or None where Workloads may bring no queries of their own."""
+        """Return ``enforced``, ``unrestricted``, or None where Workloads may use no queries of their own."""
         return self.free.get(namespace, self.free.get(EVERY_NAMESPACE))
 
 
 class TlsSettings(Section):
-    """How an https source is trusted, and how it is told who asks; the files are read again when they change."""
+    """How the operator checks an https source and identifies itself; the files are read again when they change."""
 
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
     server_name: str | None = Field(default=None, min_length=1)
-    """Expected in the server's certificate instead of the url's host."""
+    """Name that the server's certificate must have instead of the url's host."""
 
     @model_validator(mode="after")
     def _is_a_pair(self) -> TlsSettings:
@@ -114,7 +114,7 @@ class TlsSettings(Section):
 
 
 class HeaderSettings(Section):
-    """The value of one header: as it stands, or of a file or an environment variable, for one that is secret."""
+    """The value of one header: literal, or from a file or an environment variable if it is secret."""
 
     value: SecretStr | None = None
     file: Path | None = None
@@ -128,7 +128,7 @@ class HeaderSettings(Section):
 
     @model_validator(mode="after")
     def _is_one_value(self) -> HeaderSettings:
-        if sum(one is not None for one in (self.value, self.file, self.env)) != 1:
+        if sum(source is not None for source in (self.value, self.file, self.env)) != 1:
             raise ValueError("name exactly one of value, file, env, or write the value itself")
         if self.value is not None and not is_header_value(self.value.get_secret_value()):
             raise ValueError("must be one line of plain characters")
@@ -146,19 +146,18 @@ def is_header_value(text: str) -> bool:
 
 
 class PrometheusSourceSettings(UrlSource):
-    """A Prometheus, how it is reached, and how usage is asked of it."""
+    """A Prometheus, the connection to it, and the queries for usage."""
 
     pod_cpu_query: str = POD_CPU_QUERY
     """PromQL for millicores by (namespace, pod); a recorded query's name is the cheapest."""
     pod_memory_query: str = POD_MEMORY_QUERY
     """PromQL for bytes by (namespace, pod)."""
     node_waiting_query: str | None = None
-    """PromQL for the share of its time for which a service of a node waits for a cpu, by ``node``, such as
-    ``max by (node) (avg_over_time(cotide_node_agent_services_waiting_share[1m]))``; left out, nobody asks."""
+    """PromQL for the share of time that a service of a node waits for a cpu, by ``node``, such as
+    ``max by (node) (avg_over_time(cotide_node_agent_services_waiting_share[1m]))``; None for no such query."""
     node_throttled_query: str | None = None
-    """PromQL for how many services of a node are held back by limits of their own, by ``node``, such as
-    ``max by (node) (max_over_time(cotide_node_agent_services_throttled[1m]))``: latencies that are measured there
-    meanwhile teach nothing."""
+    """PromQL for the number of services of a node that limits of their own throttle, by ``node``, such as ``max by
+    (node) (max_over_time(cotide_node_agent_services_throttled[1m]))``: latencies of such moments are not learned."""
     bearer_token_file: Path | None = None
     """Read again once a minute, and when Prometheus refuses the token."""
     tls: TlsSettings = TlsSettings()
@@ -182,16 +181,14 @@ class PrometheusSourceSettings(UrlSource):
     @classmethod
     def _is_no_blank(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
-            raise ValueError("must be a PromQL query that keeps the label node; leave it out for none")
+            raise ValueError("must be a PromQL query that keeps the label node; omit it for none")
         return None if value is None else value.strip()
 
     @field_validator("pod_cpu_query", "pod_memory_query")
     @classmethod
     def _asks_something(cls, value: str) -> str:
         if not value.strip():
-            raise ValueError(
-                "must be a PromQL query that keeps the labels namespace and pod; leave it out for cAdvisor's"
-            )
+            raise ValueError("must be a PromQL query that keeps the labels namespace and pod; omit it for cAdvisor's")
         return value.strip()
 
     @model_validator(mode="after")
@@ -227,17 +224,17 @@ class MetricsSourceSettings(Section):
     """Where request rates, latencies and usage come from: exactly one of the three."""
 
     prometheus: PrometheusSourceSettings | None = None
-    """PromQL: rates, latencies and usage with the queries named here, or a Workload's own where that is allowed."""
+    """PromQL: rates, latencies and usage with the queries of this section, or a Workload's own if it is allowed."""
     scrape: UrlSource | None = None
     """A Prometheus text endpoint with ``cotide_sim_*`` (fake nodes)."""
     kubernetes: KubernetesSource | None = None
     interval_seconds: float = Field(default=5.0, gt=0)
     """Wall seconds between two readings; chosen."""
     stale_after_seconds: float = Field(default=60.0, gt=0)
-    """Wall seconds; a sample older than this is dropped, never read as zero; chosen: two scrapes of 30 s."""
+    """Wall seconds after which a sample is dropped, never read as zero; chosen: two scrapes of 30 s."""
 
     recent_peak_seconds: float = Field(default=86_400.0, gt=0)
-    """Clock seconds; a service whose rate stops coming counts with its highest rate of so long. A day holds the daily
+    """Clock seconds; a service without new samples counts with its highest rate in that time. A day holds the daily
     peak."""
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 DEFAULT_SCHEDULER_NAME: Final = "cotide"
-"""The scheduler's name of pods that are ours, where the configuration names no other."""
+"""The scheduler's name of our pods by default."""
 SUBDOMAIN_CHARACTERS: Final = 253
 """RFC 1123; k8s.io/apimachinery, ``DNS1123SubdomainMaxLength``."""
 RESERVED: Final = "system-"

@@ -1,14 +1,14 @@
-"""PromQL that others wrote: bounded, parsed, and written anew with label matchers in every vector selector.
+"""PromQL from users: bounded, parsed, and printed again with label matchers in every vector selector.
 
-Used by `metric_settings` for the administrator's templates and by `usage` for the queries of Workloads. As
-prom-label-proxy does (https://github.com/prometheus-community/prom-label-proxy), a query is never changed as text: its
-syntax tree is printed from scratch, each selector with what is enforced. Invariant: what `PromQuery.enforced` returns
-was parsed once more, and every vector selector in it has all of the matchers.
+`metric_settings` uses it for the administrator's templates and `usage` for the queries of Workloads. As in
+prom-label-proxy (https://github.com/prometheus-community/prom-label-proxy), no query is changed as text: its syntax
+tree is printed from scratch, with the enforced matchers in each selector. Invariant: the result of `PromQuery.enforced`
+is parsed once more, and every vector selector in it has all of the matchers.
 
-Three things are done before the parser sees a text, since a tenant chooses it. Strings are cut out and numbered, so
-that the parser compiles no regular expression (one ``\\w{1000}`` costs it 0.7 s) and a string can't be taken for
-syntax. Nesting is bounded by counting whatever opens a level (the parser ends the process beyond some thousand).
-The length is bounded as the resource definition bounds it.
+A tenant chooses the text, so three steps precede the parser. Strings are cut out and numbered: the parser then compiles
+no regular expression (one ``\\w{1000}`` costs it 0.7 s), and no string can pass for syntax. Nesting is bounded by the
+number of brackets and operators (the parser ends the process beyond some thousand). The length is bounded as in the
+resource definition.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from cotide_core.limits import QUERY_CHARACTERS
 LEVELS: Final = 64
 """Brackets and operators in one query. Chosen: a quantile of a rate has 8; 64 parse in 1 ms."""
 RANGE_SECONDS: Final = 3600.0
-"""Longest range of a tenant's query. Chosen: a reading is of now; an hour smooths more than anybody wants."""
+"""Longest range of a tenant's query. Chosen: a reading shows the present; an hour smooths more than a user needs."""
 SUBQUERY_STEPS: Final = 1000
-"""Evaluations of what stands in a subquery, in a tenant's query; chosen, as an hour at 3.6 s."""
+"""Most evaluations of a subquery in a tenant's query; chosen, as an hour at 3.6 s."""
 
 DIGITS: Final = 15
-"""Of one number: what a float64 tells apart. Chosen; the parser ends over a duration beyond 2^64 seconds."""
+"""Of one number: the precision of a float64. Chosen; the parser ends the process at a duration beyond 2^64 seconds."""
 _LONG_NUMBER: Final = re.compile(rf"[0-9_]{{{DIGITS + 1},}}|[0-9.][eE][+-]?0*[1-9][0-9]{{2}}|0[xX][0-9a-fA-F_]{{14}}")
 _STRING: Final = re.compile(r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`[^`\n]*`""")
 _COMMENT: Final = re.compile(r"#[^\n]*")
@@ -47,7 +47,7 @@ Operator = Literal["=", "!=", "=~", "!~"]
 
 
 class QueryRefused(InputError):
-    """A query that is not asked, with the reason."""
+    """A refused query, with the reason."""
 
 
 class LabelMatcher(NamedTuple):
@@ -67,12 +67,12 @@ def _operator(matcher: ast.Matcher) -> Operator:
 
 @dataclass(frozen=True, slots=True)
 class PromQuery:
-    """A query whose syntax is known.
+    """A query with a known syntax.
 
     Attributes
     ----------
     tree : the parser's tree of the text with numbers in the place of strings.
-    strings : what stood there, decoded.
+    strings : the strings of the text, decoded.
     """
 
     tree: ast.Expr
@@ -102,11 +102,11 @@ class PromQuery:
 
     @property
     def is_selector(self) -> bool:
-        """Whether it is a plain selector: of such a one timestamp() gives the samples' own times."""
+        """Whether it is a plain selector: for these timestamp() returns the samples' own times."""
         return type(self.tree) is ast.VectorSelector
 
     def check_ranges(self) -> None:
-        """Refuse what a tenant may not ask for: long ranges and subqueries of many steps, or in one another."""
+        """Refuse long ranges, subqueries of many steps, and nested subqueries, in a tenant's query."""
         _check_ranges(self.tree, subqueries=0)
 
     def enforced(self, matchers: Sequence[LabelMatcher]) -> str:
@@ -115,33 +115,35 @@ class PromQuery:
         Raises
         ------
         QueryRefused
-            When it asks for another value of an enforced label, or holds something that can't be written anew.
+            When it names another value of an enforced label, or has a part that can't be printed.
         """
         self._check_values(matchers)
         numbered = [matcher._replace(value=str(len(self.strings) + at)) for at, matcher in enumerate(matchers)]
         strings = [*self.strings, *(matcher.value for matcher in matchers)]
         shape = _Printer([str(at) for at in range(len(strings))], numbered).text(self.tree)
         for selector in _selectors(_parsed(shape)):
-            there = [(one.name, _operator(one), one.value) for one in selector.matchers.matchers]
-            if not all(tuple(matcher) in there for matcher in numbered):
+            present = [(found.name, _operator(found), found.value) for found in selector.matchers.matchers]
+            if not all(tuple(matcher) in present for matcher in numbered):
                 raise QueryRefused("a selector of it could not be limited")
         return _Printer(strings, numbered).text(self.tree)
 
     def _check_values(self, matchers: Sequence[LabelMatcher]) -> None:
-        """Refuse another value of an enforced label with a word: the answer would be empty without one."""
+        """Refuse another value of an enforced label with a message: otherwise the answer would be empty without a
+        reason."""
         allowed = {matcher.label: matcher.value for matcher in matchers if matcher.operator == "="}
-        for one in (one for selector in _selectors(self.tree) for one in selector.matchers.matchers):
-            if one.name not in allowed or _operator(one) != "=":
+        for found in (found for selector in _selectors(self.tree) for found in selector.matchers.matchers):
+            if found.name not in allowed or _operator(found) != "=":
                 continue
-            asked = self.strings[int(one.value)]
-            if asked != allowed[one.name]:
+            asked = self.strings[int(found.value)]
+            if asked != allowed[found.name]:
                 raise QueryRefused(
-                    f"it asks for {one.name}={quoted(asked)}; only {one.name}={quoted(allowed[one.name])} is allowed"
+                    f"it asks for {found.name}={quoted(asked)}; "
+                    f"only {found.name}={quoted(allowed[found.name])} is allowed"
                 )
 
 
 def selectors(text: str) -> list[list[LabelMatcher]]:
-    """Return the matchers of each vector selector of a query, the metric's name among them as ``__name__``."""
+    """Return the matchers of each vector selector of a query, including the metric's name as ``__name__``."""
     query = PromQuery.parse(text)
     return [
         [
@@ -163,7 +165,7 @@ def quoted(value: str) -> str:
 
 
 def _without_strings(text: str) -> tuple[str, list[str]]:
-    """Return the text with ``"0"``, ``"1"`` ... for its strings and without comments, and the decoded strings."""
+    """Return the text without comments and with ``"0"``, ``"1"`` ... for its strings, and the decoded strings."""
     parts: list[str] = []
     strings: list[str] = []
     at = 0
@@ -185,9 +187,9 @@ def _without_strings(text: str) -> tuple[str, list[str]]:
 def _decoded(literal: str) -> str:
     value = literal[1:-1]
     if literal[0] != "`":
-        unknown = next((one for one in _ESCAPE.findall(value) if one not in _ESCAPED), None)
+        unknown = next((letter for letter in _ESCAPE.findall(value) if letter not in _ESCAPED), None)
         if unknown is not None:
-            raise QueryRefused(f"the escape \\{unknown} in a string is not taken; write \\\\{unknown} in a pattern")
+            raise QueryRefused(f"the escape \\{unknown} in a string is not supported; write \\\\{unknown} in a pattern")
         value = _ESCAPE.sub(lambda escape: _ESCAPED[escape[1]], value)
     if any(ord(character) < 32 and character not in "\n\t" for character in value) or not value.isascii():
         raise QueryRefused("a string of it has characters beyond plain ASCII text")
@@ -204,14 +206,14 @@ def _parsed(text: str) -> ast.Expr:
     except OverflowError as error:
         raise QueryRefused("a duration in it is longer than 2^63 seconds") from error
     except BaseException as error:
-        # The parser's own failure is no Exception, so as to end a program; a tenant's text must not end this one.
+        # The parser's own failure is no Exception, in order to end a program; a tenant's text must not end this one.
         if type(error).__name__ != "PanicException":
             raise
-        raise QueryRefused("the parser fails over it") from error
+        raise QueryRefused("the parser fails on it") from error
 
 
 def _children(node: object) -> list[object]:
-    """Return the parts of a node; a kind that is not known here is refused."""
+    """Return the parts of a node; an unknown kind is refused."""
     if isinstance(node, ast.VectorSelector | ast.NumberLiteral | ast.StringLiteral):
         return []
     if isinstance(node, ast.MatrixSelector):
@@ -224,7 +226,7 @@ def _children(node: object) -> list[object]:
         return [node.expr] if node.param is None else [node.param, node.expr]
     if isinstance(node, ast.Call):
         return list(node.args)
-    raise QueryRefused(f"{type(node).__name__} is not taken")
+    raise QueryRefused(f"{type(node).__name__} is not supported")
 
 
 def _selectors(node: object) -> Iterator[ast.VectorSelector]:
@@ -235,7 +237,7 @@ def _selectors(node: object) -> Iterator[ast.VectorSelector]:
 
 
 def _check_durations(node: object) -> None:
-    """Look at each duration: the parser reads longer ones than `timedelta` holds, and fails when asked for them."""
+    """Check each duration: the parser reads longer ones than `timedelta` holds, and fails at access."""
     for name in ("range", "step", "offset"):
         getattr(node, name, None)
     for child in _children(node):
@@ -260,7 +262,7 @@ class _Printer:
 
     Parameters
     ----------
-    strings : by the number that stands in the tree.
+    strings : by the number in the tree.
     enforced : matchers for every selector; their values are numbers, too.
     """
 
@@ -286,14 +288,16 @@ class _Printer:
                 return f"{node.op}{_grouping(node.modifier)} ({', '.join(parts)})"
             case ast.Call():
                 if node.func.name in _REFUSED_CALLS:
-                    raise QueryRefused(f"the function {node.func.name} is not taken: {_REFUSED_CALLS[node.func.name]}")
+                    raise QueryRefused(
+                        f"the function {node.func.name} is not supported: {_REFUSED_CALLS[node.func.name]}"
+                    )
                 return f"{node.func.name}({', '.join(parts)})"
             case ast.SubqueryExpr():
                 if node.offset is not None or node.at is not None or node.range is None:
                     raise QueryRefused(_NOW)
                 return f"({parts[0]})[{_duration(node.range)}:{'' if node.step is None else _duration(node.step)}]"
             case _:
-                raise QueryRefused(f"{type(node).__name__} is not taken")
+                raise QueryRefused(f"{type(node).__name__} is not supported")
 
     def _selector(self, node: ast.VectorSelector | ast.MatrixSelector) -> str:
         if isinstance(node, ast.MatrixSelector):
@@ -301,7 +305,7 @@ class _Printer:
         if node.offset is not None or node.at is not None:
             raise QueryRefused(_NOW)
         if node.matchers.or_matchers:
-            raise QueryRefused("alternatives within the braces of a selector are not taken")
+            raise QueryRefused("alternatives within the braces of a selector are not supported")
         own = [LabelMatcher(matcher.name, _operator(matcher), matcher.value) for matcher in node.matchers.matchers]
         written = [f'__name__="{node.name}"'] if node.name else []
         for label, operator, value in (*own, *self._enforced):
@@ -309,12 +313,12 @@ class _Printer:
         return f"{{{','.join(written)}}}"
 
 
-_NOW: Final = "offset and @ are not taken: a reading is of now"
+_NOW: Final = "offset and @ are not supported: a reading shows the present"
 
 
 def _label(name: str) -> str:
     if _LABEL.fullmatch(name) is None:
-        raise QueryRefused("a label's name of it is in quotes or is none")
+        raise QueryRefused("a label's name in it is quoted or invalid")
     return name
 
 
@@ -336,7 +340,7 @@ def _modifier(modifier: ast.BinModifier | None) -> str:
     if modifier is None:
         return ""
     if modifier.fill_values.lhs is not None or modifier.fill_values.rhs is not None:
-        raise QueryRefused("fill values are not taken")
+        raise QueryRefused("fill values are not supported")
     words = [" bool"] if modifier.return_bool else []
     if modifier.matching is not None:
         word = "on" if modifier.matching.type == ast.LabelModifierType.Include else "ignoring"

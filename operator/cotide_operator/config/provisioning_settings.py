@@ -1,7 +1,7 @@
-"""The section of the configuration file about capacity: kinds of machines, what they cost, and who switches them.
+"""The section of the configuration file about capacity: machine types, their costs, and their actuator.
 
-Part of `settings`; read by `cotide capacity` and by the operator. Advice is the default: nothing is ever switched
-unless an ``actuator`` is named, and ``mode: act`` (the operator) or ``--apply`` (the command) says so.
+Part of `settings`; read by `cotide capacity` and by the operator. Advice is the default: no machine is switched without
+an ``actuator`` and ``mode: act`` (the operator) or ``--apply`` (the command).
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from cotide_core.units import resource_amount
 from cotide_operator.config.section import Section
 
 API_PATH: Final = r"^(/api/v1|/apis/[^/\s]+/[^/\s]+)(/namespaces/[^/\s]+)?/[^/\s]+/[^/\s]+$"
-"""Of one object, without the subresource."""
+"""Path of one object, without the subresource."""
 
 MACHINE_DEPLOYMENT: Final = re.compile(
     r"(?P<group>/apis/cluster\.x-k8s\.io/[^/\s]+)/namespaces/(?P<namespace>[^/\s]+)/machinedeployments/(?P<name>[^/\s]+)"
 )
-"""Of a MachineDeployment of Cluster API: whose replicas can be lowered by one that is named."""
+"""Path of a MachineDeployment of Cluster API, which can remove one named replica."""
 
 
 class MachineTypeSettings(Section):
-    """Machines of one kind: nodes whose ``nodeTypeLabel`` has this value."""
+    """Machines of one kind: nodes with this value of ``nodeTypeLabel``."""
 
     name: str = Field(min_length=1)
     cpu: str
     """Allocatable cpu, as a Kubernetes quantity."""
     memory: str
     count: int = Field(ge=0, le=1_000_000)
-    """Machines that there are, on or off."""
+    """Number of existing machines, on or off."""
     minimum_on: int = Field(default=0, ge=0, le=1_000_000)
-    """Machines that are on whatever the plan says."""
+    """Machines that stay on regardless of the plan."""
     idle_watts: float = Field(default=100.0, ge=0, le=1e6)
     peak_watts: float = Field(default=200.0, ge=0, le=1e6)
     hourly_cost: float = Field(default=0.0, ge=0, le=1e6)
-    """Money for an hour powered on, besides energy."""
+    """Money for an hour powered on, without energy."""
     switch_cost: float = Field(default=0.0, ge=0, le=1e6)
     boot_seconds: float = Field(default=120.0, ge=0, le=86_400)
     minimum_up_seconds: float = Field(default=600.0, ge=0, le=86_400)
@@ -54,7 +54,7 @@ class MachineTypeSettings(Section):
         except InputError as error:
             raise ValueError(error.message) from error
         if amount <= 0:
-            raise ValueError(f"{text!r} is nothing to have: a machine of no size takes no pod")
+            raise ValueError(f"{text!r} is no amount: a machine without resources takes no pod")
         return text
 
     @model_validator(mode="after")
@@ -67,20 +67,20 @@ class MachineTypeSettings(Section):
 
 
 class ActuatorSettings(Section):
-    """Who switches nodes: a command, a webhook, or the scale subresources of what makes nodes."""
+    """The actuator that switches nodes: a command, a webhook, or the scale subresources of node groups."""
 
     command: tuple[str, ...] = ()
     url: str = Field(default="", pattern=r"^(https?://\S+)?$")
     scales: Mapping[str, Annotated[str, Field(pattern=API_PATH)]] = Field(default_factory=dict)
     """Machine type to the API path of an object with a scale subresource."""
     scales_down: bool = False
-    """Whether Machines of free nodes are taken away; for MachineDeployments of Cluster API."""
+    """Whether Machines of free nodes are deleted; for MachineDeployments of Cluster API."""
     timeout_seconds: float = Field(default=30.0, gt=0, le=600)
     """Wall seconds for one answer."""
     ask_again_seconds: float = Field(default=30.0, ge=1, le=3600)
-    """Wall seconds after which the operator asks again what was not answered; chosen."""
+    """Wall seconds after which the operator repeats an unanswered request; chosen."""
     retry_seconds: float = Field(default=120.0, ge=1, le=86_400)
-    """After a boot that failed or was late no machine of its type is ordered for so long, doubled each time; chosen."""
+    """Seconds without orders of a machine type after a boot that failed or was late, doubled each time; chosen."""
 
     @model_validator(mode="after")
     def _one(self) -> ActuatorSettings:
@@ -88,7 +88,7 @@ class ActuatorSettings(Section):
             raise ValueError("name exactly one of command, url and scales")
         if self.scales_down:
             if not self.scales:
-                raise ValueError("scalesDown goes with scales")
+                raise ValueError("scalesDown needs scales")
             if len(set(self.scales.values())) < len(self.scales):
                 raise ValueError("scalesDown: two machine types name one MachineDeployment")
             for kind, path in self.scales.items():
@@ -98,10 +98,11 @@ class ActuatorSettings(Section):
 
 
 class EnergyPriceSettings(Section):
-    """Where price and carbon of energy are read while the operator runs: a file, or the Prometheus of metricsSource."""
+    """The source of the price and carbon of energy while the operator runs: a file, or the Prometheus of
+    metricsSource."""
 
     file: Path | None = None
-    """CSV with the columns time, price_per_kilowatt_hour and carbon_grams_per_kilowatt_hour; hours to come count."""
+    """CSV with the columns time, price_per_kilowatt_hour and carbon_grams_per_kilowatt_hour; future hours count."""
     price_query: str = Field(default="", max_length=QUERY_CHARACTERS)
     """PromQL for the money of a kilowatt-hour."""
     carbon_query: str = Field(default="", max_length=QUERY_CHARACTERS)
@@ -109,7 +110,7 @@ class EnergyPriceSettings(Section):
     interval_seconds: float = Field(default=300.0, ge=1, le=86_400)
     """Wall seconds between two readings; chosen: markets trade quarters of an hour."""
     stale_after_seconds: float = Field(default=3600.0, ge=1, le=1e7)
-    """Wall seconds after which values that could not be read again are said to be old; they hold on. Chosen."""
+    """Wall seconds after which values without a new reading are reported as old; they stay in use. Chosen."""
 
     @model_validator(mode="after")
     def _one_source(self) -> EnergyPriceSettings:
@@ -121,12 +122,12 @@ class EnergyPriceSettings(Section):
 
 
 class ProvisioningSettings(Section):
-    """How many machines of which kind are on, planned by model predictive control."""
+    """Number of machines of each type that are on, planned by model predictive control."""
 
     mode: Literal["advice", "dryRun", "act"] = "advice"
-    """What the operator does: show what it would want, say what it would send besides, or send it."""
+    """What the operator does: show the plan, also show the orders, or send the orders."""
     interval_seconds: float = Field(default=60.0, ge=1, le=86_400)
-    """Between two plans of the operator."""
+    """Seconds between two plans of the operator."""
     plan_timeout_seconds: float = Field(default=30.0, gt=0, le=600)
     """Wall seconds for one plan of the operator; after them the last good one stays."""
     node_type_label: str = Field(default="node.kubernetes.io/instance-type", min_length=1)
@@ -134,19 +135,19 @@ class ProvisioningSettings(Section):
     step_seconds: float = Field(default=300.0, ge=10, le=86_400)
     horizon_steps: int = Field(default=12, ge=1, le=288)
     service_level: float = Field(default=0.25, gt=0, lt=1)
-    """Chosen: as in the capacity experiment (docs/capacity.md has what others cost). Online pods have their own."""
+    """Chosen: as in the capacity experiment (docs/capacity.md has the cost of others). Online pods have their own."""
     scale_down_stabilization_seconds: float = Field(default=0.0, ge=0, le=3600)
-    """Machines of a type fall to no fewer than were wanted in this window; the operator's (docs/capacity.md)."""
+    """Window of the operator: a type keeps at least as many machines as any plan in it wanted (docs/capacity.md)."""
     price_per_kilowatt_hour: float = Field(default=0.1, ge=PRICE_LEAST, le=MAX_PRICE)
     carbon_grams_per_kilowatt_hour: float = Field(default=0.0, ge=0, le=MAX_CARBON)
     carbon_price_per_tonne: float = Field(default=0.0, ge=0, le=1e6)
-    """Money, added to the price of energy; 0 counts carbon and does not price it."""
+    """Money, added to the price of energy; 0 counts carbon without a price."""
     energy_prices: EnergyPriceSettings | None = None
-    """Over the two constants, once it was read."""
+    """Replaces the two constants once it was read."""
     run_seconds: float = Field(default=3600.0, gt=0)
-    """How long a pod is thought to run where no history tells; chosen."""
+    """Assumed run time of a pod without history; chosen."""
     boot_deadline_seconds: float = Field(default=900.0, gt=0)
-    """After it an order of a node is cancelled, and replaced once the actuator says that it is gone; chosen."""
+    """Seconds after which the order of a node is cancelled, and replaced once the actuator reports its end; chosen."""
     actuator: ActuatorSettings | None = None
 
     @model_validator(mode="after")
@@ -159,10 +160,10 @@ class ProvisioningSettings(Section):
                 if name not in names:
                     raise ValueError(f"actuator.scales names {name!r}, which is none of machineTypes")
         if self.mode != "advice" and self.actuator is None:
-            raise ValueError(f"mode {self.mode} needs an actuator: nobody would switch nodes")
+            raise ValueError(f"mode {self.mode} needs an actuator to switch nodes")
         return self
 
     @property
     def energy_price(self) -> float:
-        """Return the money for a kWh, carbon included where it is priced."""
+        """Return the money for a kWh, including carbon if it has a price."""
         return self.price_per_kilowatt_hour + self.carbon_grams_per_kilowatt_hour * self.carbon_price_per_tonne / 1e6

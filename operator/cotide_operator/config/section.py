@@ -1,7 +1,7 @@
-"""What every section of the configuration file has in common, and the sentence about the first fault in one.
+"""The base of every section of the configuration file, and the sentence about the first fault in one.
 
-Used by `settings` and its sections, and by `cotide place` for its file. Keys are written in camel case; one that is not
-there is an error, and so is a number that is no finite one.
+`settings` and its sections use it, and so does `cotide place` for its file. Keys are written in camel case; an unknown
+key is an error, and so is a number that is not finite.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 SECTIONS_DISAGREE: Final = "sections_disagree"
-"""Type of a fault that only the whole shows; its context names the ``path`` of the field that is to blame."""
+"""Type of a fault that only the whole shows; its context contains the ``path`` of the faulty field."""
 KEY: Final = "[key]"
-"""How pydantic ends the path of a fault in a key of a mapping; the path without it is the entry's."""
+"""Last part of pydantic's path of a fault in a mapping's key; the path without it is the entry's."""
 _COLLECTIONS: Final = (tuple, list, dict, Mapping, Sequence)
 Path = tuple[int | str, ...]
 
@@ -32,18 +32,18 @@ class Section(BaseModel):
 def first_fault(error: ValidationError, root: type[BaseModel], also: Sequence[str] = ()) -> tuple[Path, str]:
     """Return the path of the first fault, and a sentence about it.
 
-    A key that does not exist comes before one that is missing: most often it is the missing one, misspelt.
+    An unknown key comes before a missing one: most often it is the missing one, misspelt.
 
     Parameters
     ----------
-    root : what was checked; it tells which keys there are.
-    also : keys that the file may have at its top besides those of `root`.
+    root : the model of the checked data; it defines the known keys.
+    also : keys that the file may have at its top in addition to those of `root`.
     """
-    found: list[dict[str, Any]] = [dict(one) for one in error.errors(include_url=False)]
+    found: list[dict[str, Any]] = [dict(fault) for fault in error.errors(include_url=False)]
     around = {item["loc"][:length] for item in found for length in range(len(item["loc"]))}
     faults = [
         item for item in found if item["loc"] not in around
-    ]  # a list is said to be too short for a fault inside it
+    ]  # pydantic reports a list as too short for a fault inside it
     fault = faults[0]
     if fault["type"] == "missing":
         fault = next((item for item in faults if item["type"] == "extra_forbidden"), fault)
@@ -62,7 +62,7 @@ def first_fault(error: ValidationError, root: type[BaseModel], also: Sequence[st
         message = "is missing"
     elif fault["type"] == "tuple_type":
         message = "is a list: write its items in brackets, or each on a line of its own"
-    elif fault["type"] in ("model_type", "dict_type"):  # pydantic's words name classes of ours
+    elif fault["type"] in ("model_type", "dict_type"):  # pydantic's message names classes of ours
         message = "is a section: write its settings below it, each on a line of its own"
     else:
         message = message.removeprefix("Value error, ")
@@ -71,7 +71,7 @@ def first_fault(error: ValidationError, root: type[BaseModel], also: Sequence[st
 
 
 def _keys(root: type[BaseModel], path: Path) -> list[str]:
-    """Return what may be written in the section at a path."""
+    """Return the known keys of the section at a path."""
     section: Any = root
     inside_collection = False
     for part in path:
@@ -87,7 +87,7 @@ def _keys(root: type[BaseModel], path: Path) -> list[str]:
 
 
 def _sections(kind: Any) -> list[tuple[type[BaseModel], bool]]:
-    """Return the sections that a type names, and of each whether it stands in a list or a mapping."""
+    """Return the sections in a type, and for each whether it stands in a list or a mapping."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [(kind, False)]
     collects = get_origin(kind) in _COLLECTIONS

@@ -1,8 +1,8 @@
 """The operator's configuration file: ``kind: CotideConfiguration``, checked in full before anything starts.
 
-Read by `assembly` and by the demo. Every duration and threshold carries its unit in its name; an unknown key is an
-error with file, line and field path, never a setting that silently does nothing. Invariant: each accepted key has
-something behind it in this version.
+`assembly` and the demo read it. Every duration and threshold carries its unit in its name. An unknown key is an error
+with file, line and field path, never a setting without effect. Invariant: each accepted key has an effect in this
+version.
 """
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ KIND: Final = "CotideConfiguration"
 
 
 _ENGINE: Final = SchedulerConfig()
-"""The engine's own defaults are ours; each is justified there."""
+"""The defaults of the engine are also the operator's; the engine justifies each."""
 _PLANS: Final = PlansConfig()
 
 
 class QosSettings(Section):
-    """When a node is too risky for a service's promise."""
+    """The risk at which a node is refused to protect a service's limit."""
 
     risk_threshold_probability: float = Field(default=_ENGINE.qos_risk_threshold, gt=0.0, le=1.0)
     """A node is refused when a service's predicted probability of breaking its limit is above this."""
 
 
 class QueueSettings(Section):
-    """How long pods wait between attempts, in seconds of the operator's clock."""
+    """Waits of pods between attempts, in seconds of the operator's clock."""
 
     backoff_initial_seconds: float = Field(default=_ENGINE.backoff_initial_seconds, gt=0)
     backoff_max_seconds: float = Field(default=_ENGINE.backoff_max_seconds, gt=0)
@@ -111,95 +111,96 @@ class QueueSettings(Section):
 
 
 class PlansSettings(Section):
-    """What the policies that plan plan with."""
+    """Parameters of the policies that make plans."""
 
     quantile: float = Field(default=_PLANS.quantile, ge=0.5, le=0.99)
-    """Of the forecast of a run time: 0.5 and 0.9 as forecast, others on the log-normal distribution through both."""
+    """Quantile of a forecast run time: 0.5 and 0.9 as forecast, others on the log-normal distribution through both."""
     depth: int = Field(default=_PLANS.depth, ge=1, le=DEPTH_MAX)
-    """Waiting pods that are planned, the first in the policy's order."""
+    """Number of waiting pods in a plan, the first in the policy's order."""
 
 
 class GangSettings(Section):
-    """What is done for gangs that find no room."""
+    """Handling of gangs that find no room."""
 
     reserve_after_seconds: float = Field(default=120.0, ge=0)
-    """That a gang waits for room before it is kept for it, under policies without a plan; 0 for never. Chosen: longer
-    than most small pods wait for a node, short beside what large gangs run."""
+    """Wait of a gang before room is reserved for it, under policies without a plan; 0 for never. Chosen: longer than
+    most small pods wait for a node, short compared with the run times of large gangs."""
 
 
 EVERY: Final = "*"
-"""Of a list of namespaces: all of them."""
+"""Entry of a list of namespaces: all of them."""
 
 
 RunTimePredictor = Literal["habits", "exponential-smoothing", "regression", "fmkf", "mlkf"]
-"""As `cotide_predictors.run_time.habits.live_catalogue` has them, which takes seconds to load."""
+"""The names of `cotide_predictors.run_time.habits.live_catalogue`, which takes seconds to load."""
 
 
 class RetrainingSettings(Section):
-    """When the predictors are trained anew from what this cluster showed."""
+    """When the predictors are trained again from data of this cluster."""
 
     enabled: bool = False
     check_seconds: float = Field(default=30.0, gt=0)
-    """Wall seconds between looks at what has been collected; chosen."""
+    """Wall seconds between checks of the collected samples; chosen."""
     minimum_samples: int = Field(default=60, ge=10, le=1_000_000)
-    """Samples of a kind before its first training; chosen: below this a held-out score means nothing."""
+    """Samples of a kind before its first training; chosen: below this a held-out score is meaningless."""
     new_samples: int = Field(default=500, ge=10, le=1_000_000)
-    """New samples since the last training that call for another; chosen."""
+    """New samples since the last training that start another; chosen."""
     unseen_type_samples: int = Field(default=5, ge=1, le=1_000_000)
-    """Finished jobs of a type the model never saw that call for one (Ou 2024: an unseen type retrains); chosen."""
+    """Finished jobs of an unseen type that start a training (Ou 2024: an unseen type retrains); chosen."""
     capacity_samples: int = Field(default=20_000, ge=100, le=1_000_000)
-    """Samples kept in memory per kind, the oldest go; chosen: 20,000 rows train in seconds."""
+    """Samples kept in memory per kind; the oldest are dropped. Chosen: 20,000 rows train in seconds."""
     pooled_namespaces: tuple[str, ...] = ()
-    """Whose pods teach the forecasts of all; ``*`` for every namespace. Others teach the forecasts of their own
-    namespace alone: a tenant could otherwise bend what is predicted for the others."""
+    """Namespaces that teach the forecasts of all; ``*`` for every namespace. Other namespaces teach only their own
+    forecasts: otherwise a tenant could distort the predictions for the others."""
     promotion: Literal["whenTrusted", "never", "atOnce"] = "whenTrusted"
-    """When the QoS model decides for a service: once its forecasts of it are trusted, never (it is only scored), or as
-    soon as there is one."""
+    """When the QoS model decides for a service: once its forecasts are trusted, never (it is only scored), or as soon
+    as there is one."""
     exploration_share: float = Field(default=0.01, ge=0.0, le=0.1)
-    """Refused placements that are tried after all, per accepted one beside the same service; chosen: with half of them
-    breaking it costs .5 % of what is accepted. Never beside an exclusive service."""
+    """Refused placements that are tried after all, per accepted one next to the same service; chosen: with half of them
+    breaking it costs .5 % of the accepted ones. An exclusive service gets no trials."""
     exploration_probability: float = Field(default=0.3, ge=0.0, le=0.5)
-    """Highest probability of a violation that is tried; chosen: above it a refusal is hardly uncertain."""
+    """Highest probability of a violation in a trial; chosen: above it a refusal is hardly uncertain."""
     store: Literal["directory", "configMaps", "memory"] = "directory"
-    """Where samples, trust and run times outlive the process: beside the models (a volume), in ConfigMaps of the
+    """Where samples, trust and run times outlive the process: next to the models (a volume), in ConfigMaps of the
     operator's namespace (a digest), or nowhere."""
     keep_seconds: float = Field(default=300.0, gt=0)
-    """Wall seconds between two writes of it; chosen."""
+    """Wall seconds between two writes of the store; chosen."""
     run_time_habits: bool = True
-    """Whether run times are learned from what pods of the same namespace, owner, image, type and size took, and told
-    to the engine in the namespaces where that was at least as accurate as the completion model."""
+    """Whether run times are learned from past pods of the same namespace, owner, image, type and size. The engine
+    receives them in namespaces where they were at least as accurate as the completion model."""
     run_time_predictor: RunTimePredictor = "habits"
-    """What learns them: the mixture of past runs, exponential smoothing, the on-line regression or one of two Kalman
-    filters (docs/predictor-lab.md has all on the same logs)."""
+    """Predictor of run times: the mixture of past runs, exponential smoothing, the on-line regression or one of two
+    Kalman filters (docs/predictor-lab.md has all on the same logs)."""
     run_time_challenger: RunTimePredictor | None = None
-    """Forecasts in shadow, and takes over after 48 hours with runs over which it was better beyond noise; None: nobody.
-    Costs what a predictor costs."""
+    """Predictor that forecasts in shadow, and takes over after 48 hours with runs if it was better beyond noise; None
+    for no challenger. Costs as much as a predictor."""
     own_models_most: int = Field(default=64, ge=0, le=10_000)
-    """Namespaces that learn for themselves at once, those taught last; 0 for none. Chosen: some 2 MB of models each."""
+    """Namespaces with models of their own at once, the last taught ones; 0 for none. Chosen: some 2 MB of models
+    each."""
     kept_models: int = Field(default=5, ge=2, le=1000)
-    """Trained models of a kind that stay in the directory, the newest; those in use and before stay anyway. Chosen."""
+    """Newest trained models of a kind in the directory; the present and the previous one also stay. Chosen."""
 
     @model_validator(mode="after")
     def _challenges_another(self) -> RetrainingSettings:
         if self.run_time_challenger == self.run_time_predictor:
-            raise ValueError("runTimeChallenger must not be runTimePredictor itself")
+            raise ValueError("runTimeChallenger must differ from runTimePredictor")
         if self.run_time_challenger is not None and not self.run_time_habits:
-            raise ValueError("runTimeChallenger needs runTimeHabits: nothing is learned of run times without it")
+            raise ValueError("runTimeChallenger needs runTimeHabits: without it no run times are learned")
         return self
 
 
 class ModelSettings(Section):
-    """Where model files are and how they are renewed."""
+    """The directory of model files and their renewal."""
 
     directory: Path | None = None
     poll_seconds: float = Field(default=10.0, gt=0)
-    """Wall seconds between looks for changed files; chosen: mounted directories give no notice of a change."""
+    """Wall seconds between checks for changed files; chosen: mounted directories do not report changes."""
     retraining: RetrainingSettings = RetrainingSettings()
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> ModelSettings:
         if self.retraining.enabled and self.directory is None:
-            raise ValueError("retraining needs a directory to put new models into")
+            raise ValueError("retraining needs a directory for new models")
         if self.retraining.enabled and not (self.retraining.pooled_namespaces or self.retraining.own_models_most):
             raise ValueError(
                 "retraining needs pooledNamespaces, the namespaces whose pods teach the forecasts of all or ['*'], "
@@ -209,13 +210,13 @@ class ModelSettings(Section):
 
 
 class LeaderElectionSettings(Section):
-    """The Lease that lets one replica act.
+    """The Lease that allows one replica to act.
 
-    Lease and pause are shorter than client-go's 15 and 2 s, with which a standby was measured to take over 2.2 s after
-    a clean stop and 16.2 s after a SIGKILL: a killed leader's lease is seen to change at most one retry late and found
-    expired at most one retry late, so that 12 + 2 x 1 s stay below 15 s.
+    Lease and pause are shorter than client-go's 15 and 2 s. With those, a standby took over 2.2 s after a clean stop and
+    16.2 s after a SIGKILL (measured). A standby sees the last change of a killed leader's lease at most one retry late,
+    and its expiry at most one retry late: 12 + 2 x 1 s stay below 15 s.
 
-    The deadline is client-go's 10 s: the same fault costs no leader its lease. It counts from before the last renewal's
+    The deadline is client-go's 10 s, so that the same faults end a leader. It counts from before the last renewal's
     request, where client-go counts from 2 s after the answer. So 2 s are left until another may lead, however long the
     answer took; client-go leaves 3 s less the time of the answer.
     """
@@ -235,27 +236,27 @@ class LeaderElectionSettings(Section):
 
 
 class LedgerSettings(Section):
-    """Where every event and instruction is written."""
+    """The file that records every event and instruction."""
 
     directory: Path
 
 
 class JobSettings(Section):
-    """What is done about pods of Jobs."""
+    """Handling of pods of Jobs that do not start."""
 
     start_seconds: float = Field(default=600.0, gt=0)
-    """That a kubelet has to start a pod which it can't start at once; then the pod counts as failed and goes.
-    As `start_times.START_SECONDS`."""
+    """Longest time for a kubelet to start a pod that it can't start at once; then the pod counts as failed and is
+    deleted. As `start_times.START_SECONDS`."""
     create_seconds: float = Field(default=1800.0, gt=0)
-    """That a kubelet has to create its containers while it names no obstacle: a volume that can't be mounted, a pull
-    that hangs. As `start_times.CREATE_SECONDS`."""
+    """Longest time for a kubelet to create containers without reporting an obstacle: a volume that can't be mounted, a
+    pull that hangs. As `start_times.CREATE_SECONDS`."""
 
 
 class VolumeSettings(Section):
-    """What is done about claims that wait for their pod's node."""
+    """Handling of claims that wait for their pod's node."""
 
     bind_timeout_seconds: float = Field(default=600.0, gt=0, le=3000)
-    """Wall seconds that a volume has to be made; then another node is tried. kube-scheduler's default."""
+    """Wall seconds to create a volume; then another node is tried. kube-scheduler's default."""
 
 
 class SimulatedTimeSettings(Section):
@@ -266,7 +267,7 @@ class SimulatedTimeSettings(Section):
 
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-"""The name of a pod's scheduler where it says none (k8s.io/api/core/v1, DefaultSchedulerName)."""
+"""The scheduler of a pod that names none (k8s.io/api/core/v1, DefaultSchedulerName)."""
 
 
 class Settings(Section):
@@ -276,19 +277,20 @@ class Settings(Section):
     kind: Literal["CotideConfiguration"] = KIND
     policy: str = "qpsm"
     mode: Literal["live", "shadow"] = "live"
-    """In shadow the pods of another scheduler are watched and decided on as if, and nothing is written anywhere."""
+    """``shadow`` watches the pods of another scheduler, records the decisions for them, and writes nothing to the
+    cluster."""
     scheduler_name: SchedulerName | None = None
-    """Alias of ``scheduler_names`` for one name, as written; None where it is not."""
+    """Alias of ``scheduler_names`` for one name, as written; None if it is absent."""
     scheduler_names: SchedulerNames = (DEFAULT_SCHEDULER_NAME,)
     """Pods that name one of these are ours, and child pods get the first. In shadow these pods are watched,
     ``default-scheduler`` by default."""
     slot_seconds: float = Field(default=300.0, gt=0)
-    """A service's slot: over its limit once in it counts as one violation (Jiang et al.: a slot's value is its
-    maximum)."""
+    """A service's slot: a slot with one sample over the limit counts as one violation (Jiang et al.: a slot's value is
+    its maximum)."""
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     concurrent_binds: int = Field(default=64, ge=1, le=512)
-    """Bindings in flight of one namespace; of all together at most twice as many. Measured: an API server on 2 cores
-    gains nothing beyond 64; with fewer it waits for us."""
+    """Bindings in flight of one namespace; all together may have twice as many. Measured: an API server on 2 cores
+    gains nothing beyond 64; with fewer it idles."""
     qos: QosSettings = QosSettings()
     queue: QueueSettings = QueueSettings()
     plans: PlansSettings = PlansSettings()
@@ -316,7 +318,7 @@ class Settings(Section):
 
     @property
     def shadow(self) -> bool:
-        """Whether nothing is written."""
+        """Whether the operator writes nothing."""
         return self.mode == "shadow"
 
     @property
@@ -347,7 +349,7 @@ class Settings(Section):
 
     @property
     def job_pods_reclaim(self) -> bool:
-        """Whether pods of Jobs ask for reclaimed resources."""
+        """Whether pods of Jobs request reclaimed resources."""
         return self.publishes_reclaimed if self.reclaimed.job_pods is None else self.reclaimed.job_pods
 
     @field_validator("policy")
@@ -361,7 +363,7 @@ class Settings(Section):
     @model_validator(mode="before")
     @classmethod
     def _names_of_schedulers(cls, data: Any) -> Any:
-        """Write the alias as a list of one; in shadow the default is the cluster's own scheduler."""
+        """Turn the alias into a list of one name; in shadow the default is the cluster's own scheduler."""
         if not isinstance(data, dict) or {"schedulerNames", "scheduler_names"} & set(data):
             return data
         alone = data.get("schedulerName", data.get("scheduler_name"))
@@ -369,7 +371,7 @@ class Settings(Section):
             return {**data, "schedulerNames": (DEFAULT_SCHEDULER,)}
         try:
             return {**data, "schedulerNames": TypeAdapter(SchedulerNames).validate_python((alone,))}
-        except ValidationError:  # a fault of the alias is reported as the alias's
+        except ValidationError:  # the alias itself reports its fault
             return data
 
     @model_validator(mode="after")
@@ -384,42 +386,43 @@ class Settings(Section):
 
     def _rates_can_be_forecast(self) -> None:
         if self.request_rates.enabled and self.metrics_source is None:
-            raise _disagreement(
-                "requestRates.enabled", "needs a metricsSource: without rates there is nothing to forecast"
-            )
+            raise _disagreement("requestRates.enabled", "needs a metricsSource: without rates no forecast is possible")
         if self.request_rates.quantile is not None and not self.forecasts_rates:
             raise _disagreement("requestRates.quantile", "needs forecasts: a metricsSource and the policy predictive")
         if self.overload.relieves_rising and self.request_rates.quantile is None:
-            raise _disagreement("overload.relievesRising", "needs requestRates.quantile: no rate is forecast to rise")
+            raise _disagreement(
+                "overload.relievesRising", "needs requestRates.quantile: no rising rate is forecast without it"
+            )
 
     def _waiting_is_measured(self) -> None:
         source = None if self.metrics_source is None else self.metrics_source.prometheus
         if self.overload.contended_share > 0 and (source is None or source.node_waiting_query is None):
             raise _disagreement(
-                "overload.contendedShare", "needs metricsSource.prometheus.nodeWaitingQuery: nobody tells who waits"
+                "overload.contendedShare",
+                "needs metricsSource.prometheus.nodeWaitingQuery: without it no wait is measured",
             )
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Settings:
-        """Refuse what one section asks for and another denies; what was left open follows instead."""
+        """Refuse sections that contradict each other; an open choice follows the other section."""
         if self.host_load.enabled and self.metrics_source is None:
-            raise _disagreement("hostLoad.enabled", "needs a metricsSource: without usage there is nothing to forecast")
+            raise _disagreement("hostLoad.enabled", "needs a metricsSource: without usage no forecast is possible")
         self._rates_can_be_forecast()
         self._waiting_is_measured()
         if self.reclaimed.publish and not self.forecasts_host_load:
-            raise _disagreement("reclaimed.publish", "needs hostLoad: what is published are its forecasts")
+            raise _disagreement("reclaimed.publish", "needs hostLoad: its forecasts are published")
         if self.reclaimed.job_pods and not self.publishes_reclaimed:
             raise _disagreement(
-                "reclaimed.jobPods", "needs reclaimed.publish: no node would offer what the pods ask for"
+                "reclaimed.jobPods", "needs reclaimed.publish: no node would offer what the pods request"
             )
         self._phases_can_be_learned()
         self._prices_can_be_asked()
         if self.admission.enabled and not self.publishes_reclaimed:
             raise _disagreement(
-                "admission.enabled", "needs reclaimed.publish: no node would offer what the pods ask for"
+                "admission.enabled", "needs reclaimed.publish: no node would offer what the pods request"
             )
         if self.shadow and self.ledger is None:
-            raise _disagreement("mode", "shadow needs a ledger: its report is made of it")
+            raise _disagreement("mode", "shadow needs a ledger: its report is computed from it")
         for section, on in (
             ("admission.enabled", self.admission.enabled),
             ("extender.enabled", self.extender.enabled),
@@ -447,7 +450,7 @@ class Settings(Section):
         if prices is None or prices.file is not None:
             return
         if self.metrics_source is None or self.metrics_source.prometheus is None:
-            raise _disagreement("provisioning.energyPrices", "its queries need metricsSource.prometheus to be asked")
+            raise _disagreement("provisioning.energyPrices", "its queries need metricsSource.prometheus")
 
     def _phases_can_be_learned(self) -> None:
         if not self.phases.learn:
@@ -456,26 +459,26 @@ class Settings(Section):
             raise _disagreement("phases.learn", "needs a metricsSource: phases are learned from measured usage")
         if self.job_pods_reclaim:
             raise _disagreement(
-                "phases.learn", "needs reclaimed.jobPods off: what asks for reclaimed capacity can't be resized"
+                "phases.learn", "needs reclaimed.jobPods off: pods with reclaimed capacity can't be resized"
             )
         if self.phases.store == "directory" and self.models.directory is None:
-            raise _disagreement("phases.store", "needs models.directory to be kept in")
+            raise _disagreement("phases.store", "needs models.directory for its files")
 
 
 def _disagreement(field: str, sentence: str) -> PydanticCustomError:
-    """Return an error about one field, found where only the whole is known; `first_fault` puts it there."""
+    """Return an error about one field that only the whole configuration reveals; `first_fault` places it there."""
     return PydanticCustomError(SECTIONS_DISAGREE, "{sentence}", {"sentence": sentence, "path": field.split(".")})
 
 
 ASSUME_TIMEOUT_WALL_SECONDS: Final = 3600.0
-"""An unconfirmed binding is a matter of the network, hence of wall time, however fast the clock runs. The binder
-answers for each one, however long an outage lasts, and room that is given away before is given away twice: this is
-a last resort, for a fault of ours. Chosen."""
+"""Wall seconds, since an unconfirmed binding depends on the network and not on the clock's speed. The binder answers
+for each binding, however long an outage lasts, and room that is released earlier is assigned twice. This is a last
+resort for a defect of the operator. Chosen."""
 
 
 EFFORT_PER_DECISION: Final = 40
-"""Pairs of a pod and a node to be asked about that take as long as an attempt which asks nobody (0.1 ms of a cycle that
-may have 512 of them): chosen, so that a cycle of pods no two of which are alike holds up the loop no longer."""
+"""Evaluated pairs of a pod and a node that take as long as an attempt without any (0.1 ms of a cycle with up to 512
+attempts). Chosen: a cycle of pods that all differ then blocks the loop no longer."""
 
 
 def engine_config(settings: Settings) -> SchedulerConfig:
@@ -505,27 +508,27 @@ def engine_config(settings: Settings) -> SchedulerConfig:
 
 
 def _exploration(retraining: RetrainingSettings) -> ExplorationConfig | None:
-    """Return None where nothing learns from a trial."""
+    """Return the exploration settings; None if no model learns from a trial."""
     if not retraining.enabled or not retraining.exploration_share:
         return None
     return ExplorationConfig(retraining.exploration_share, retraining.exploration_probability)
 
 
 def _half_life(settings: Settings) -> float | None:
-    """Return what was changed, or None: a ledger's header says only what is not the default."""
+    """Return a changed value, or None: a ledger's header contains only values that differ from the default."""
     seconds = settings.queue.fair_half_life_seconds
     return None if seconds == FAIR_HALF_LIFE_SECONDS else seconds
 
 
 def _plans(settings: Settings) -> PlansConfig | None:
-    """Return what was changed, or None: a ledger's header says only what is not the default."""
+    """Return changed values, or None: a ledger's header contains only values that differ from the default."""
     plans = PlansConfig(settings.plans.quantile, settings.plans.depth)
     return None if plans == _PLANS else plans
 
 
 def _hierarchical(settings: Settings) -> HierarchicalConfig:
     wall = max(1.0, settings.speed)
-    """Clock seconds per wall second, for what waits for a network or a kubelet."""
+    """Clock seconds per wall second, for waits on a network or a kubelet."""
     section, overload, source = settings.hierarchical, settings.overload, settings.metrics_source
     usual = slack_knobs(settings.policy)
     stale = usual.usage_stale_seconds if source is None else source.stale_after_seconds
@@ -586,7 +589,7 @@ def parse_settings(text: str, file: str = "configuration") -> Settings:
 
 
 def with_changes(settings: Settings, **changes: Any) -> Settings:
-    """Return settings with what the command line says instead, checked the same way.
+    """Return settings with overrides from the command line, checked the same way.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The section ``podTopologySpread`` of the configuration file: how pods are spread that state no constraints.
+"""The section ``podTopologySpread`` of the configuration file: the spreading of pods without constraints of their own.
 
 Part of `settings`; read by `settings.engine_config`. Names and rules are those of kube-scheduler's
 ``PodTopologySpreadArgs`` (k8s.io/kubernetes, pkg/scheduler/apis/config/validation/validation_pluginargs.go), so that
@@ -41,8 +41,8 @@ class PodTopologySpreadSettings(Section):
     """Default constraints of online pods that a Service, ReplicaSet, StatefulSet or ReplicationController selects."""
 
     defaulting_type: Literal["System", "List"] = "System"
-    """``System``: kube-scheduler's own, at most 3 more on a host and 5 more in a zone where that can be had. ``List``:
-    those below; none turns default spreading off."""
+    """``System``: kube-scheduler's own, at most 3 more on a host and 5 more in a zone where that is possible. ``List``:
+    those below; an empty list turns default spreading off."""
     default_constraints: tuple[SpreadConstraintSettings, ...] = Field(default=(), max_length=MAX_SPREADS)
 
     @model_validator(mode="before")
@@ -58,7 +58,7 @@ class PodTopologySpreadSettings(Section):
     @model_validator(mode="after")
     def _agrees(self) -> PodTopologySpreadSettings:
         if self.defaulting_type == "System" and self.default_constraints:
-            raise _disagreement("must be List where there are defaultConstraints", "defaultingType")
+            raise _disagreement("must be List with defaultConstraints", "defaultingType")
         seen: set[tuple[str, str]] = set()
         for index, constraint in enumerate(self.default_constraints):
             key = (constraint.topology_key, constraint.when_unsatisfiable)

@@ -1,6 +1,6 @@
-"""The section ``tenancy`` of the configuration file: what a namespace may claim without an administrator's word.
+"""The section ``tenancy`` of the configuration file: the classes that a namespace may claim by default.
 
-Part of `settings`; read by `assembly`. What differs by namespace is written on the Namespace object.
+Part of `settings`; read by `assembly`. Differences between namespaces are written on the Namespace object.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ class TenancySettings(Section):
     """Defaults of all namespaces."""
 
     max_class_without_label: Literal["unraised", "online", "batch", "gratis"] = UNRAISED
-    """What pods of a namespace without the label ``cotide.dev/max-class`` may claim. ``unraised``: an ordinary pod is
-    online, as ever; what a Job owns or asks for reclaimed capacity is not made online by a label or a PriorityClass."""
+    """Highest class in a namespace without the label ``cotide.dev/max-class``. ``unraised``: an ordinary pod is online,
+    as ever; a label or a PriorityClass does not make pods of a Job or with reclaimed capacity online."""

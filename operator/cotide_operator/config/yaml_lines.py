@@ -1,7 +1,7 @@
-"""YAML text to plain data, with the line of every field: what an error message needs to point at.
+"""YAML text to plain data, with the line of every field for error messages.
 
-Called by `settings`, and by commands that read files of their own. PyYAML's own loader drops positions and lets a key
-that is written twice pass silently; both matter to a user who looks for a mistake. PyYAML's nodes have both:
+`settings` calls it, and so do commands that read files of their own. PyYAML's own loader drops positions and silently
+accepts a key that is written twice; both matter to users in search of a mistake. PyYAML's nodes have both.
 `ruamel.yaml` would need the same walk for the lines, takes 12 ms where this takes 7 ms (the longest example), and reads
 YAML 1.2 where Kubernetes' tools read 1.1.
 """
@@ -19,13 +19,13 @@ Path = tuple[str | int, ...]
 
 CONFIGURATION_CHARACTERS: Final = 256 * 1024
 MAX_FLOWS: Final = 1000
-"""Chosen: a configuration that is written in brackets throughout has a hundred."""
+"""Chosen: a configuration with brackets throughout has a hundred."""
 MAX_FIELDS: Final = 20_000
-"""Chosen: a configuration with everything in it has two hundred."""
+"""Chosen: a configuration with every setting has two hundred."""
 
 
 def read(file: FilePath) -> str:
-    """Return the text of a file, as far as `load` reads one; a device has no end.
+    """Return the text of a file, up to the limit of `load`; a device has no end.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def load(text: str, file: str) -> tuple[Any, dict[Path, int]]:
         When the text is no YAML, holds several documents, or writes a key twice.
     """
     if len(text) > CONFIGURATION_CHARACTERS:
-        raise InputError(f"has more than {CONFIGURATION_CHARACTERS} characters, of which no more are read", file=file)
+        raise InputError(f"has more than {CONFIGURATION_CHARACTERS} characters, which is the limit", file=file)
     if text.count("[") + text.count("{") > MAX_FLOWS:  # each takes the parser four levels of Python's stack
         raise InputError(f"has more than {MAX_FLOWS} lists and objects in brackets", file=file)
     try:
@@ -83,7 +83,7 @@ def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> Non
 
 
 def line_of(path: Path, lines: dict[Path, int]) -> int | None:
-    """Return the line of a path, or of its closest parent that is written (a missing field has no line)."""
+    """Return the line of a path, or of its closest written parent (a missing field has no line)."""
     while path:
         if path in lines:
             return lines[path]
@@ -92,7 +92,7 @@ def line_of(path: Path, lines: dict[Path, int]) -> int | None:
 
 
 def written(path: Path) -> str:
-    """Write a path as a user does: ``models.retraining.minimumSamples`` or ``policies[0]``."""
+    """Format a path as a user writes it: ``models.retraining.minimumSamples`` or ``policies[0]``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"

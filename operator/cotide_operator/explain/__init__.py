@@ -1,1 +1,1 @@
-"""Why a pod or a Job is where it is, or waits: pure readings of API objects, and the reader that gets them."""
+"""Why a pod or a Job is where it is, or waits: pure functions of API objects, and the reader that fetches them."""

@@ -1,8 +1,8 @@
-"""Which rule gave a pod its class, told from outside.
+"""The rule that gave a pod its class, derived from API objects.
 
-Called by `explain`. The operator writes its own decision as the pod's label, so a label alone proves nothing: one that
-says what another rule says anyway is explained by that rule. Invariant: the class named here is what translation
-decides under the default of ``tenancy.maxClassWithoutLabel``, which is not in the API.
+`explain` calls it. The operator writes its own decision as the pod's label, so a label alone proves nothing: if another
+rule gives the same class, that rule is the explanation. Invariant: the class equals that of translation under the
+default of ``tenancy.maxClassWithoutLabel``, which is not in the API.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ MANAGER: Final = "cotide"
 
 @dataclass(frozen=True, slots=True)
 class ClassContext:
-    """What else was read to explain a pod; None where it is not there or may not be read."""
+    """Other objects that explain a pod; None if they are missing or may not be read."""
 
     owner: Object | None = None
     """The Workload or Job of ours that owns or selects it."""
     namespace: Object | None = None
     events: Sequence[Object] = ()
     node: Object | None = None
-    """For a pod that asks for reclaimed capacity: its node, or one that was refused for want of it."""
-    beside: Sequence[Object] | None = None
+    """For a pod that requests reclaimed capacity: its node, or one that was refused for want of it."""
+    neighbours: Sequence[Object] | None = None
     """All pods on that node."""
     claims: Sequence[Object] = ()
     """For a pod without a node: the volume claims that it names."""
     storage_classes: Mapping[str, Object] = field(default_factory=dict)
-    """Those of the claims, by name."""
+    """Storage classes of the claims, by name."""
 
 
 def class_and_reason(pod: Object, context: ClassContext) -> tuple[WorkloadClass, str]:
     """Return a pod's class and the rule that gave it, in words."""
     if (pod.get("spec") or {}).get("nodeName") and is_mirror(pod["metadata"].get("annotations") or {}):
-        return WorkloadClass.ONLINE, "because it is a static pod of its node, which nobody can evict"
+        return WorkloadClass.ONLINE, "because it is a static pod of its node, which can't be evicted"
     label = (pod["metadata"].get("labels") or {}).get(CLASS_LABEL)
     cap = (((context.namespace or {}).get("metadata") or {}).get("labels") or {}).get(MAX_CLASS_LABEL)
     rules = _rules(pod, context, cap)
@@ -69,7 +69,7 @@ def class_and_reason(pod: Object, context: ClassContext) -> tuple[WorkloadClass,
 
 
 def _rules(pod: Object, context: ClassContext, cap: str | None) -> dict[str, Any]:
-    """Return what `classify` wants to know beside the label and the cap."""
+    """Return the arguments of `classify` except the label and the cap."""
     owner_class: WorkloadClass | None = None
     if context.owner is not None:
         declared = (context.owner.get("spec") or {}).get("class", "batch")
@@ -88,9 +88,9 @@ def _rules(pod: Object, context: ClassContext, cap: str | None) -> dict[str, Any
 
 
 def _named_in_configuration(pod: Object, rules: Mapping[str, Any], cap: str | None) -> WorkloadClass | None:
-    """Return the class that ``classes.byPriorityClass`` must give the name of a pod's PriorityClass; None for none.
+    """Return the class that ``classes.byPriorityClass`` must give a pod's PriorityClass; None for none.
 
-    That map is not in the API. What the operator wrote by it is: a class label of its own that no other rule gives.
+    That map is not in the API. Its effect is: a class label of the operator that no other rule gives.
     """
     label = CLASSES.get((pod["metadata"].get("labels") or {}).get(CLASS_LABEL) or "")
     named = (pod.get("spec") or {}).get("priorityClassName")
@@ -100,15 +100,15 @@ def _named_in_configuration(pod: Object, rules: Mapping[str, Any], cap: str | No
 
 
 def _is_labelled_by_operator(pod: Object) -> bool:
-    """Whether the API server knows of no other manager of the class label.
+    """Whether the operator is the only manager of the class label at the API server.
 
-    What is written with a binding has no manager; what a user or a controller writes has theirs.
+    A write with a binding has no manager; a write by a user or a controller has theirs.
     """
     noted = pod["metadata"].get("managedFields") or ()
     managers = {
-        one.get("manager")
-        for one in noted
-        if f"f:{CLASS_LABEL}" in (((one.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or ())
+        entry.get("manager")
+        for entry in noted
+        if f"f:{CLASS_LABEL}" in (((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or ())
     }
     return bool(noted) and managers <= {MANAGER}
 
@@ -125,7 +125,7 @@ def _reclaims(pod: Object) -> bool:
 
 def _finite(rules: Mapping[str, Any]) -> str:
     owned = rules["owner_class"] not in (None, WorkloadClass.ONLINE) or rules["owner_kind"] == "Job.batch"
-    return "work of a Job" if owned else "a pod that asks for reclaimed capacity"
+    return "work of a Job" if owned else "a pod that requests reclaimed capacity"
 
 
 def _why(pod: Object, context: ClassContext, rules: Mapping[str, Any]) -> str:
@@ -137,7 +137,7 @@ def _why(pod: Object, context: ClassContext, rules: Mapping[str, Any]) -> str:
         return f"by its PriorityClass {named}{'' if shipped else ', which classes.byPriorityClass names'}"
     if rules["owner_kind"] == "Job.batch":
         return "because a batch/v1 Job owns it"
-    return "because nothing says otherwise"
+    return "by default: no other rule applies"
 
 
 def _owner_kind(pod: Object) -> str | None:

@@ -1,8 +1,8 @@
-"""Why a pod or a Job is where it is, or why it waits: a pure reading of API objects.
+"""Why a pod or a Job is where it is, or why it waits: a pure function of API objects.
 
-Called by ``cotide explain`` with objects as the API server gave them (see `reader`); needs neither the
-operator nor its memory. Invariant: everything said here stands in an object, an event or the decision note on a pod;
-what is not known is left out rather than guessed. A field that can't be read spoils its own line only, which says so.
+``cotide explain`` calls it with objects from the API server (see `reader`); it needs neither the operator nor its
+memory. Invariant: every fact comes from an object, an event or the decision note on a pod; unknown facts are left out,
+not guessed. An unreadable field affects only its own line, which reports it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PODS_SHOWN: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a group of nodes was not taken."""
+    """The reason against a group of nodes."""
 
     nodes: int
     reason: str
@@ -60,19 +60,19 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One screen: facts in the order in which they are read."""
+    """One screen: facts in reading order."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
     """(what, in words)."""
     refusals: tuple[Refusal, ...] = ()
     unlisted_nodes: int = 0
-    """Refused nodes whose reasons had no room in the note."""
+    """Refused nodes with reasons that did not fit into the note."""
     pods: tuple[tuple[str, ...], ...] = ()
     """For a Job: name, phase, node, position, note in words."""
     happenings: tuple[Happening, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
-    """The same for programs."""
+    """The same facts for programs."""
 
 
 _NO_CLASS: Final[tuple[str, str]] = ("unknown", "its rule is not known")
@@ -116,7 +116,7 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
         if note is not None:
             data["decision"] = _decision(note, placed=False)[1]
     elif note is None and (gates := _gates(spec)):
-        facts.append(("Why it waits", f"SchedulingGated: held back until {gates} is taken off"))
+        facts.append(("Why it waits", f"SchedulingGated: held back until {gates} is removed"))
     elif note is None:
         facts.append(("Decision", "none written yet; is the operator running?"))
     else:
@@ -124,7 +124,7 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
         facts += note_facts
         data["decision"] = note_data
     reclaimed, reclaimed_data = _read(
-        unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, context.node, context.beside), _NOTHING
+        unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, context.node, context.neighbours), _NOTHING
     )
     facts += reclaimed
     if reclaimed_data:
@@ -163,7 +163,7 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
         ("Class", f"{spec.get('class', 'batch')}, by spec.class"),
         ("Work", _read(unread, "Work", lambda: _work(spec), "not known")),
         *_read(unread, "Gang", lambda: _gang(spec), _NO_FACTS),
-        ("Phase", f"{status.get('phase') or 'not looked at yet; is the operator running?'}"),
+        ("Phase", f"{status.get('phase') or 'not processed yet; is the operator running?'}"),
         *_read(unread, "Status", lambda: _status_facts(status, now_seconds), _NO_FACTS),
     ]
     foremost = _foremost(pods, notes)
@@ -206,18 +206,16 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
 
 
 def _read(unread: Facts, what: str, read: Callable[[], _Fact], otherwise: _Fact) -> _Fact:
-    """Return what there is to tell; where that raises, note so and return what is told otherwise."""
+    """Return the result of ``read``; if it raises, record that and return ``otherwise``."""
     try:
         return read()
-    except Exception as error:  # noqa: BLE001 - a field that somebody else wrote must not hide all the others
-        unread.append(
-            ("Not read", f"{what}: a field is not what it should be ({type(error).__name__}: {error!s:.200})")
-        )
+    except Exception as error:  # noqa: BLE001 - one faulty foreign field must not hide all the others
+        unread.append(("Not read", f"{what}: a field has an invalid value ({type(error).__name__}: {error!s:.200})"))
         return otherwise
 
 
-def telling_node(pod: Object) -> str | None:
-    """Return the node that tells most about a pod: its own, the one kept for it, or one that lacked slack."""
+def relevant_node(pod: Object) -> str | None:
+    """Return the node that explains most about a pod: its own, the one reserved for it, or one that lacked slack."""
     placed = (pod.get("spec") or {}).get("nodeName")
     note = _note(pod)
     if placed or note is None:
@@ -237,7 +235,7 @@ def _note(pod: Object) -> Note | None:
         return None
     try:
         note = decode(text, f"{metadata.get('namespace', '')}/{metadata['name']}")
-    except InputError:  # not ours, or of another version: then there is none to show
+    except InputError:  # a foreign note, or one of another version, is not shown
         return None
     return note if note.decision.uid == metadata.get("uid") else None
 
@@ -266,9 +264,9 @@ def _since(text: str | None, now_seconds: float) -> str:
 
 
 def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[str, Any]]:
-    """Return what a note says, in words and for programs.
+    """Return the content of a note, in words and for programs.
 
-    Times count from the decision, because the operator's clock may be a faster one than the reader's.
+    Times count from the decision, because the operator's clock may run faster than the reader's.
     """
     decision, forecast = note.decision, note.decision.forecast
     facts = [("Why here" if placed else "Why it waits", f"{decision.reason}: {decision.message}")]
@@ -288,7 +286,7 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
         facts.append(("Planned finish", f"{format_seconds(finish)} after that decision"))
     if forecast.seconds_p50 is not None:
         p90 = f", nine times in ten below {format_seconds(forecast.seconds_p90)}" if forecast.seconds_p90 else ""
-        source = ", by what pods like it took" if forecast.completion_model == HABITS else ""
+        source = ", by the run times of similar pods" if forecast.completion_model == HABITS else ""
         facts.append(("Predicted run time", f"{format_seconds(forecast.seconds_p50)}{p90}{source}"))
     if forecast.qos_violation_probability is not None:
         words = "probability that a service on the node breaks its latency limit"
@@ -326,12 +324,12 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
 
 
 def _basis(forecast: Forecast) -> tuple[str, str] | None:
-    """Return the condition that the latency risk stands under and what it rests on; None where no model was asked."""
+    """Return the condition and the basis of the latency risk; None without a model."""
     seen = f"{_counted(forecast.qos_evidence, 'sample')} of the service" if forecast.qos_evidence is not None else ""
     condition = condition_of(forecast.qos_outside)
     if not condition:
-        return ("QoS evidence", f"inside what was learned, from {seen}") if seen else None
-    words = f"outside what was learned by {', '.join(forecast.qos_outside)}"
+        return ("QoS evidence", f"inside the learned range, from {seen}") if seen else None
+    words = f"outside the range learned by {', '.join(forecast.qos_outside)}"
     estimated = "; rates are estimated from requests" if condition == CONDITION_RATE_UNKNOWN else ""
     if not seen:
         return condition, f"{', '.join(forecast.qos_outside)}; the heuristic knows requests only{estimated}"
@@ -340,7 +338,7 @@ def _basis(forecast: Forecast) -> tuple[str, str] | None:
 
 def _nomination(decision: Decision) -> str:
     if not decision.victims:
-        return f"{decision.nominated_node} is kept for it"
+        return f"{decision.nominated_node} is reserved for it"
     verb = "leaves" if len(decision.victims) == 1 else "leave"
     return f"{decision.nominated_node}: {', '.join(decision.victims)} {verb} to make room"
 
@@ -394,7 +392,7 @@ def _work(spec: Object) -> str:
 
 
 def _gang(spec: Object) -> Facts:
-    """Return what a Job's gang asks for, nothing of a Job without one."""
+    """Return the gang of a Job as facts, empty without one."""
     gang = spec.get("gang")
     if gang is None:
         return []
@@ -404,7 +402,7 @@ def _gang(spec: Object) -> Facts:
 
 
 def _foremost(pods: Sequence[Object], notes: Mapping[str, Note]) -> Note | None:
-    """Return the note of the waiting pod that is tried next."""
+    """Return the note of the waiting pod with the next attempt."""
     waiting = [
         notes[pod["metadata"]["name"]]
         for pod in pods
@@ -436,7 +434,7 @@ def _refusals(note: Note | None) -> tuple[Refusal, ...]:
 
 
 def _happenings(events: Sequence[Object]) -> tuple[Happening, ...]:
-    """Return the latest events; those that say the same of several objects are one."""
+    """Return the latest events; equal events of several objects become one."""
     groups: dict[tuple[str, str, str], list[Object]] = {}
     for event in events:
         words = (event.get("type", ""), event.get("reason", ""), event.get("message", ""))
@@ -447,7 +445,7 @@ def _happenings(events: Sequence[Object]) -> tuple[Happening, ...]:
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         count = sum(int(event.get("count") or 1) for event in same)
         found.append(Happening(max(map(_last_seen, same)), kind, reason, message, count, names[0] + others))
-    return tuple(sorted(found, key=lambda one: one.last_seen)[-EVENTS_SHOWN:])
+    return tuple(sorted(found, key=lambda happening: happening.last_seen)[-EVENTS_SHOWN:])
 
 
 def _last_seen(event: Object) -> str:
@@ -466,7 +464,7 @@ def _as_data(value: Refusal | Happening) -> dict[str, Any]:
 def _of_the_job(
     owner: Object | None, facts: Sequence[tuple[str, str]], *, placed: bool, now_seconds: float
 ) -> list[tuple[str, str]]:
-    """Return what a pod's Job knows later or better than the note that was written when the pod was decided on."""
+    """Return facts of a pod's Job that are newer or better than the note from the pod's decision."""
     if not _is_job(owner) or owner is None:
         return []
     wanted = {"Predicted finish"} if placed else {"Queue position", "Predicted start", "Predicted finish"}
@@ -476,7 +474,7 @@ def _of_the_job(
 
 
 def _of_the_service(owner: Object | None) -> list[tuple[str, str]]:
-    """Return what keeps latency forecasts of a pod's Workload from resting on the model alone."""
+    """Return the conditions that limit the latency forecasts of a pod's Workload."""
     if owner is None or owner.get("kind") != "Workload":
         return []
     conditions = (owner.get("status") or {}).get("conditions") or ()

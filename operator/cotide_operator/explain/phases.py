@@ -1,6 +1,6 @@
-"""Which phase a pod of a Job with phases is in, since when and until when, as its annotations say.
+"""The phase of a pod of a Job with phases, with its start and end, from the pod's annotations.
 
-Called by `explanation`. Invariant: a pod without phases has nothing to tell.
+`explanation` calls it. Invariant: a pod without phases has no facts.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from cotide_operator.apis.names import (
 
 
 def phase_facts(pod: Mapping[str, Any], now_seconds: float) -> tuple[list[tuple[str, str]], dict[str, Any]]:
-    """Return what is known of a pod's phase, in words and for programs.
+    """Return the facts about a pod's phase, in words and for programs.
 
     Parameters
     ----------
     now_seconds : epoch second of the wall.
     """
     notes = pod["metadata"].get("annotations") or {}
-    granted, said = notes.get(GRANTED_PHASE_ANNOTATION), notes.get(PHASE_ANNOTATION)
+    granted, stated = notes.get(GRANTED_PHASE_ANNOTATION), notes.get(PHASE_ANNOTATION)
     learned = learned_facts(notes.get(LEARNED_PHASES_ANNOTATION))
-    if not granted and not said:
+    if not granted and not stated:
         return learned, {}
     since, ends, note = (
         notes.get(name) for name in (PHASE_SINCE_ANNOTATION, PHASE_ENDS_ANNOTATION, PHASE_NOTE_ANNOTATION)
@@ -42,16 +42,16 @@ def phase_facts(pod: Mapping[str, Any], now_seconds: float) -> tuple[list[tuple[
     if granted and ends:
         left = parse_timestamp(ends) - now_seconds
         words += f", {format_seconds(left)} left" if left >= 0 else f", {format_seconds(-left)} longer than expected"
-    if said and said != granted:
-        words += f"; it says {said}, and waits for that size"
+    if stated and stated != granted:
+        words += f"; it requests {stated}, and waits for that size"
     if note:
         words += f" ({note})"
-    data = {"granted": granted, "said": said, "since": since, "ends": ends, "note": note}
+    data = {"granted": granted, "said": stated, "since": since, "ends": ends, "note": note}
     return [("Phase of work", words), *learned], {key: value for key, value in data.items() if value is not None}
 
 
 def learned_facts(text: str | None) -> list[tuple[str, str]]:
-    """Return the phases that earlier runs of its type taught a pod, in words."""
+    """Return the phases of a pod that were learned from earlier runs of its type, in words."""
     if not text:
         return []
     parts = [

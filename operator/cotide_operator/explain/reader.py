@@ -1,8 +1,8 @@
-"""Reads from the API server what an explanation needs, with the official client, and nothing else.
+"""Reads the objects for an explanation from the API server, with the official client.
 
-Called by ``cotide explain``; gives what it read to `explain`. Invariant: only GETs; what may not be read or is not
-there beside the object asked for is left out of the explanation, never a reason to fail; what is odd is left out with a
-warning, and of the object itself the fields that are odd, which the explanation says. All that is given on has passed
+``cotide explain`` calls it; the objects go to `explain`. Invariant: only GETs. A further object that is missing or
+forbidden is left out of the explanation, never a reason to fail; a malformed one is left out with a warning. Malformed
+fields of the explained object are left out, and the explanation names them. All results have passed
 `cotide_kube.plain_objects`.
 """
 
@@ -30,7 +30,7 @@ from cotide_operator.apis.names import GROUP, JOB_LABEL, VERSION
 from cotide_operator.apis.types import API_VERSION, WORKLOAD_LABEL, LabelSelector
 from cotide_operator.cache.object_cache import CustomObject
 from cotide_operator.explain.class_rule import ClassContext
-from cotide_operator.explain.explanation import Explanation, explain_job, explain_pod, telling_node
+from cotide_operator.explain.explanation import Explanation, explain_job, explain_pod, relevant_node
 from cotide_operator.explain.reclaimed import reclaimed_requests
 from cotide_operator.explain.volume_wait import claim_names_of, class_of
 
@@ -48,7 +48,7 @@ class _Involved(ApiStruct, frozen=True):
 
 
 class EventObject(ApiStruct, frozen=True):
-    """An event, as far as it is told."""
+    """The read part of an event."""
 
     metadata: Metadata
     involved_object: _Involved = _Involved()
@@ -65,7 +65,7 @@ class Reader:
 
     Attributes
     ----------
-    warnings : one sentence for each object that was left out since it is odd.
+    warnings : one sentence for each malformed object that was left out.
 
     Raises
     ------
@@ -84,26 +84,26 @@ class Reader:
         self._custom: Any = client.CustomObjectsApi(api)
 
     def pod(self, namespace: str, name: str) -> Explanation:
-        """Explain one pod; raises `ClusterError` when there is none of that name."""
+        """Explain one pod; raises `ClusterError` if it does not exist."""
         pod, odd = _must_have(f"pod {namespace}/{name}", PodObject, self._core.read_namespaced_pod, name, namespace)
-        node, beside = self._node(pod)
+        node, neighbours = self._node(pod)
         claims = self._claims(pod)
         context = ClassContext(
             owner=self._owner(pod),
             namespace=self._may_have("namespace", NamespaceObject, self._core.read_namespace, namespace),
             events=[event for claim in (pod, *claims) for event in self._events(namespace, [claim])],
             node=node,
-            beside=beside,
+            neighbours=neighbours,
             claims=claims,
             storage_classes=self._storage_classes(claims),
         )
         return _with_odd(explain_pod(pod, context, time.time()), odd)
 
     def job(self, namespace: str, name: str) -> Explanation:
-        """Explain one Job of ours; raises `ClusterError` when there is none of that name."""
+        """Explain one Job of ours; raises `ClusterError` if it does not exist."""
         what = f"jobs.cotide.dev {namespace}/{name}"
-        one = self._custom.get_namespaced_custom_object
-        job, odd = _must_have(what, CustomObject, one, GROUP, VERSION, namespace, "jobs", name)
+        call = self._custom.get_namespaced_custom_object
+        job, odd = _must_have(what, CustomObject, call, GROUP, VERSION, namespace, "jobs", name)
         ours = f"{JOB_LABEL}={name}"
         labelled = self._list("pod", PodObject, self._core.list_namespaced_pod, namespace, label_selector=ours)
         pods = [
@@ -111,7 +111,7 @@ class Reader:
             for pod in labelled
             if any(owner.get("uid") == job["metadata"]["uid"] for owner in pod["metadata"].get("ownerReferences") or ())
         ]
-        # Waiting and running pods first: they are what the question is about.
+        # Waiting and running pods first: the question is about them.
         pods.sort(key=lambda pod: ((pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"), _age(pod)))
         return _with_odd(explain_job(job, pods, self._events(namespace, [job, *pods]), time.time()), odd)
 
@@ -135,19 +135,19 @@ class Reader:
             return None
         try:
             selects = LabelSelector.model_validate(selector).matches(metadata.get("labels") or {})
-        except ValueError:  # a selector that can't be read selects nothing, as for the operator
+        except ValueError:  # an unreadable selector selects nothing, as for the operator
             return None
         return workload if selects else None
 
     def _node(self, pod: Object) -> tuple[Object | None, list[Object] | None]:
-        """Return the node that tells most about a pod with reclaimed requests, and the pods there."""
-        name = telling_node(pod) if any(reclaimed_requests(pod)) else None
+        """Return the node that explains most about a pod with reclaimed requests, and its pods."""
+        name = relevant_node(pod) if any(reclaimed_requests(pod)) else None
         if name is None:
             return None, None
         node = self._may_have("node", NodeObject, self._core.read_node, name)
-        there = f"spec.nodeName={name}"
+        on_node = f"spec.nodeName={name}"
         try:
-            return node, self._list("pod", PodObject, self._core.list_pod_for_all_namespaces, field_selector=there)
+            return node, self._list("pod", PodObject, self._core.list_pod_for_all_namespaces, field_selector=on_node)
         except ApiError as error:
             if error.status in _OPTIONAL:
                 return node, None
@@ -205,7 +205,7 @@ class Reader:
             if not following:
                 return found
             if following == after:
-                raise ClusterError("the API server goes on and on with the same page of a list; is it one?")
+                raise ClusterError("the API server repeats the same page of a list without end; is it one?")
             after = following
 
 
@@ -214,12 +214,12 @@ def _age(pod: Object) -> tuple[str, str]:
 
 
 def _with_odd(explanation: Explanation, odd: Sequence[str]) -> Explanation:
-    """Return an explanation that says what of its object was not read."""
+    """Return an explanation that names the unread fields of its object."""
     return replace(explanation, facts=(*explanation.facts, *(("Not read", why) for why in odd)))
 
 
 def _must_have(what: str, kind: type[Any], call: Callable[..., Any], *args: str) -> tuple[Object, list[str]]:
-    """Return an object without what is odd in it, and a sentence for each such field."""
+    """Return an object without its malformed fields, and a sentence for each such field."""
     try:
         found, odd = without_odd(object_in(ask(call, *args)), kind, what.partition(" ")[0])
     except ApiError as error:

@@ -1,7 +1,7 @@
-"""What a pod asks of reclaimed capacity, and what one node offers and has given away: facts of an explanation.
+"""A pod's requests of reclaimed capacity, and the offered and used amounts of one node: facts of an explanation.
 
-Called by `explain` for pods that ask for it, with the node that the pod is on or, while it waits, one that was refused
-for want of slack. Pure. Invariant: what was not read is left out: a reader may see nodes and not the pods on them.
+`explain` calls it for pods with such requests. The node is the pod's own or, while it waits, one that was refused for
+want of slack. Pure. Invariant: unread facts are left out: a reader may see nodes and not the pods on them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def reclaimed_requests(pod: Object) -> Amounts:
-    """Return the reclaimed millicores and bytes that a pod asks for; zeros where that can't be read."""
+    """Return the reclaimed millicores and bytes that a pod requests; zeros if they are unreadable."""
     try:
         asked = dict(effective_requests(msgspec.convert(pod, PodObject).spec).amounts)
     except (InputError, msgspec.ValidationError):
@@ -33,14 +33,16 @@ def reclaimed_requests(pod: Object) -> Amounts:
     return asked.get(RECLAIMED_CPU, 0), asked.get(RECLAIMED_MEMORY, 0)
 
 
-def reclaimed_facts(pod: Object, node: Object | None, beside: Sequence[Object] | None) -> tuple[Facts, dict[str, Any]]:
-    """Return what there is to say, in words and for programs; nothing about a pod that asks for none.
+def reclaimed_facts(
+    pod: Object, node: Object | None, neighbours: Sequence[Object] | None
+) -> tuple[Facts, dict[str, Any]]:
+    """Return the facts in words and for programs; empty for a pod without such requests.
 
     Parameters
     ----------
     pod : the pod that is explained.
-    node : a Node; None where none is known or may be read.
-    beside : all pods on that node; None where they may not be read.
+    node : a Node; None if none is known or may be read.
+    neighbours : all pods on that node; None if they may not be read.
     """
     asked = reclaimed_requests(pod)
     if not any(asked):
@@ -49,33 +51,33 @@ def reclaimed_facts(pod: Object, node: Object | None, beside: Sequence[Object] |
     data: dict[str, Any] = {"asked": _data(asked)}
     if node is None:
         return facts, data
-    name, says = node["metadata"]["name"], shown(msgspec.convert(node, NodeObject))
-    cpu, memory = says.allocatable
+    name, reclaimed = node["metadata"]["name"], shown(msgspec.convert(node, NodeObject))
+    cpu, memory = reclaimed.allocatable
     if cpu is None and memory is None:
         facts.append(("Offered", f"{name} offers no reclaimed capacity (yet): see docs/reclaimed-capacity.md"))
         data["node"] = {"name": name, "offered": None}
         return facts, data
     offered = cpu or 0, memory or 0
     words, node_data = f"{name} offers {_words(offered)}", {"name": name, "offered": _data(offered)}
-    if beside is not None:
-        running = [mapping for mapping in beside if (mapping.get("status") or {}).get("phase") not in _ENDED]
+    if neighbours is not None:
+        running = [mapping for mapping in neighbours if (mapping.get("status") or {}).get("phase") not in _ENDED]
         amounts = [reclaimed_requests(mapping) for mapping in running]
         in_use = sum(amount[0] for amount in amounts), sum(amount[1] for amount in amounts)
-        words += f", of which its pods ask for {_words(in_use)}"
+        words += f"; its pods request {_words(in_use)} of it"
         node_data["inUse"] = _data(in_use)
     facts.append(("Offered", words))
     facts += _trust(node)
     note = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
     if note:
         facts.append(("Forecast", note))
-    node_data |= {"forecastTrusted": says.trusted, "reason": says.reason, "forecast": note}
+    node_data |= {"forecastTrusted": reclaimed.trusted, "reason": reclaimed.reason, "forecast": note}
     data["node"] = node_data
     return facts, data
 
 
 def _trust(node: Object) -> Facts:
     conditions = (node.get("status") or {}).get("conditions") or ()
-    condition = next((one for one in conditions if one.get("type") == CONDITION), None)
+    condition = next((candidate for candidate in conditions if candidate.get("type") == CONDITION), None)
     if condition is None:
         return []
     trusted = "trusted" if condition.get("status") == "True" else "not trusted: requests count instead"

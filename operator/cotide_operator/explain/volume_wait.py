@@ -1,7 +1,7 @@
-"""For which volumes a pod waits that is decided on but not bound: the node, the claims, and who makes the volumes.
+"""The volumes that a decided but unbound pod waits for: the node, the claims, and the drivers of the volumes.
 
-Called by `explanation` with the pod's claims and their storage classes as plain objects. While a pod waits for its
-volumes nothing is written on it: what is known stands on its claims. Invariant: a claim that is bound is not named.
+`explanation` calls it with the pod's claims and their storage classes as plain objects. While a pod waits for its
+volumes it has no note of its own: its claims contain all facts. Invariant: bound claims are not named.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Object = Mapping[str, Any]
 Facts = list[tuple[str, str]]
 
 _MANAGED: Final = f"f:{SELECTED_NODE}"
-"""The annotation in ``managedFields``, whose entry has the time of its last change."""
+"""The annotation in ``managedFields``; its entry has the time of its last change."""
 BOUND_OF_WAIT: Final = "for volumes.bindTimeoutSeconds of the operator's configuration at most (600 s by default)"
 
 
 def claim_names_of(pod: Object) -> list[str]:
-    """Return the names of the claims of a pod that has no node yet, the first many."""
+    """Return the names of the claims of a pod without a node, at most the limit."""
     spec = pod.get("spec") or {}
     if spec.get("nodeName"):
         return []
@@ -46,7 +46,8 @@ def class_of(claim: Object) -> str:
 def volume_wait_facts(
     claims: Sequence[Object], classes: Mapping[str, Object], now_seconds: float
 ) -> tuple[Facts, dict[str, Any]]:
-    """Return what a pod without a node waits for, in words and for programs; nothing where no claim has a node yet."""
+    """Return the volumes that a pod without a node waits for, in words and for programs; empty while no claim has a
+    node."""
     waiting = [claim for claim in claims if not _is_bound(claim)]
     nodes = dict.fromkeys(node for claim in waiting if (node := _node(claim)))
     if not nodes:
@@ -90,7 +91,7 @@ def _driver(claim: Object, classes: Mapping[str, Object]) -> str:
 
 
 def _since(claim: Object) -> str | None:
-    """Return when the claim was given its node, where the API server says so."""
+    """Return when the claim got its node, if the API server records it."""
     for entry in claim["metadata"].get("managedFields") or ():
         fields = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
         if _MANAGED in (fields.get("f:annotations") or {}):

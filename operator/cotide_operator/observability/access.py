@@ -1,8 +1,9 @@
-"""Who may read the debug pages: asked of the API server, as controller-runtime's filter of metrics does.
+"""Access to the debug pages, decided by the API server as in controller-runtime's filter of metrics.
 
-Used by `http_server` on every replica. A caller shows a bearer token; a TokenReview says whose it is, and a
-SubjectAccessReview whether that user may ``get`` the path. Invariants: it fails closed, whatever goes wrong; answers
-are kept for a short while only, by the token's hash and never by the token; strangers can't make us ask without bound.
+`http_server` uses it on every replica. A caller shows a bearer token; a TokenReview gives its user, and a
+SubjectAccessReview whether that user may ``get`` the path. Invariants: any fault denies access; answers are cached for
+a short while only, by the token's hash and never by the token; strangers can't cause unbounded requests to the API
+server.
 """
 
 from __future__ import annotations
@@ -22,36 +23,36 @@ _LOG = logging.getLogger(__name__)
 _WHOSE: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _WHETHER: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 KEPT_SECONDS: Final = 10.0
-"""Wall seconds for which an answer is good; chosen: a page is read several times in a row, and a right that was taken
-away should soon be."""
+"""Wall seconds that an answer is cached; chosen: a page is read several times in a row, and a revoked right should
+end soon."""
 MAX_KEPT: Final = 256
-"""Answers kept; chosen."""
+"""Cached answers; chosen."""
 TOKEN_LIMIT: Final = 16 * 1024
-"""Longest token that is asked about; chosen: service account tokens have about 1 KiB."""
+"""Longest reviewed token; chosen: service account tokens have about 1 KiB."""
 ASKED_AT_ONCE: Final = 4
-"""Callers about whom the API server is asked at the same time; more are turned away. Chosen."""
+"""Callers under review at the API server at the same time; more are refused. Chosen."""
 ASKED_PER_SECOND: Final = 1.0
 ASKED_TOGETHER: Final = 20
-"""Tokens that are new to us and about which the API server is asked: in a second, and in one go after a pause. Chosen:
-readers are few, and strangers may send a new token with each request."""
+"""Reviews of unknown tokens: in a second, and at once after a pause. Chosen: readers are few, and strangers may send a
+new token with each request."""
 USERS_KEPT: Final = 64
-"""Tokens of users that are asked about without that limit, so that strangers do not keep a reader out; chosen."""
+"""Tokens of known users without that limit, so that strangers do not lock out a reader; chosen."""
 _SCHEME: Final = "bearer "
 
 
 class Access(StrEnum):
-    """What the API server says of a caller."""
+    """The API server's verdict on a caller."""
 
     ALLOWED = "allowed"
     UNKNOWN = "unknown"
-    """No token, or one of nobody."""
+    """No token, or one without a user."""
     FORBIDDEN = "forbidden"
     UNDECIDED = "undecided"
-    """The API server did not answer, or too many ask: nobody gets in."""
+    """The API server did not answer, or too many reviews are under way: access is denied."""
 
 
 class AccessReviews:
-    """Asks the API server about callers.
+    """Reviews callers at the API server.
 
     Parameters
     ----------
@@ -68,11 +69,11 @@ class AccessReviews:
         self._asking = 0
         self._allowance, self._allowed_at = float(ASKED_TOGETHER), now()
         self._users: dict[bytes, None] = {}
-        """Hashes of tokens that were a user's, the latest."""
+        """Hashes of the latest tokens that belong to users."""
         self._last_warning = ""
 
     async def of(self, authorization: str, path: str) -> Access:
-        """Return what a caller may do at a path; ``authorization`` is the header of that name."""
+        """Return a caller's access to a path; ``authorization`` is the header of that name."""
         scheme, token = authorization[: len(_SCHEME)].lower(), authorization[len(_SCHEME) :].strip()
         if scheme != _SCHEME or not token or len(token) > TOKEN_LIMIT:
             return Access.UNKNOWN
@@ -109,7 +110,7 @@ class AccessReviews:
             del self._kept[next(iter(self._kept))]
 
     def _may_ask(self) -> bool:
-        """Take one of the questions about new tokens that are left; False where none is."""
+        """Use one of the remaining reviews of unknown tokens; False without any."""
         now = self._now()
         gained = (now - self._allowed_at) * ASKED_PER_SECOND
         self._allowance, self._allowed_at = min(float(ASKED_TOGETHER), self._allowance + gained), now
@@ -141,9 +142,9 @@ class AccessReviews:
         return Access.ALLOWED if allowed else Access.FORBIDDEN
 
     def _warn_throttled(self, error: ClusterError) -> None:
-        if str(error) != self._last_warning:  # one line when trouble starts
+        if str(error) != self._last_warning:  # one line at the start of a fault
             self._last_warning = str(error)
-            _LOG.warning("debug pages are closed to everybody: %s", error)
+            _LOG.warning("access to the debug pages is denied: %s", error)
 
 
 def _status(review: dict[str, Any]) -> dict[str, Any]:

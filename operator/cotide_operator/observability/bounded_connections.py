@@ -1,8 +1,8 @@
-"""Connections of clients to one of our servers, within bounds: clients that open many keep no other client out.
+"""Connections of clients to one of our servers, within bounds: clients that open many lock out no other client.
 
-Used by the HTTPS servers and by the operator's own port, each in its own event loop. aiohttp bounds neither how many
-connections are open nor how long one may take to send its first request. Invariants: at most so many connections are
-open; one that sends no request in time is closed; what broken requests write to the log is one line now and then.
+The HTTPS servers and the operator's own port use it, each in its own event loop. aiohttp limits neither the number of
+open connections nor the time until the first request. Invariants: the number of open connections is bounded; a
+connection without a request in time is closed; broken requests write one log line now and then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINE_SECONDS: Final = 10.0
 
 
 class _OneLine(logging.Filter):
-    """Lets one record through in so many seconds, without a traceback: the fault is a client's."""
+    """Passes one record in ``LINE_SECONDS``, without a traceback: the fault is a client's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,11 +59,11 @@ class BoundedConnections:
     ----------
     app : web.Application
     most : int
-        Open at once; of more the one without a request that came first is closed.
+        Most open connections; beyond that, the oldest one without a request is closed.
     request_seconds : float
-        Wall seconds that a connection has for its first request.
+        Wall seconds until the first request of a connection.
     stop_seconds : float
-        Wall seconds that requests in flight have at the end.
+        Wall seconds for requests in flight at the end.
     idle_seconds : float
         Wall seconds that a connection stays open after a request.
     decompresses : bool
@@ -95,17 +95,17 @@ class BoundedConnections:
         )
 
     async def setup(self) -> None:
-        """Set the application up; connections may come from then on."""
+        """Set the application up; it accepts connections from then on."""
         await self._runner.setup()
 
     async def cleanup(self) -> None:
-        """Answer what is in flight, and close the application."""
+        """Answer requests in flight, and close the application."""
         await self._runner.cleanup()
 
     def open(self) -> web.RequestHandler:
-        """Return what serves a new connection; the protocol factory of the listener."""
+        """Return the handler of a new connection; the protocol factory of the listener."""
         server = self._runner.server
-        assert server is not None  # noqa: S101 - there since the set-up; for the type checker
+        assert server is not None  # noqa: S101 - set by `setup`; for the type checker
         opened = [
             request_handler for request_handler in server.connections if request_handler.transport is not None
         ]  # others are closed already

@@ -1,8 +1,8 @@
-"""A histogram of which an observation costs less: the operator makes four of each binding.
+"""A histogram with cheaper observations: the operator makes four for each binding.
 
-Used by `metrics` for each histogram. The client library's own asks each observation whether its series has labels, and
-tries one bound after the other: waits of some seconds, as of pods in a burst, pass a dozen. Invariant: what is shown is
-what the library's own would show.
+`metrics` uses it for each histogram. The client library checks at each observation whether its series has labels, and
+tries one bound after the other: waits of some seconds, as of pods in a burst, pass a dozen. Invariant: the exposition
+equals that of the library.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ class BisectingHistogram(Histogram):
         self.observe_equal(amount, 1)
 
     def observe_equal(self, amount: float, times: int) -> None:
-        """Count an amount so many times."""
+        """Count an amount ``times`` times."""
         self._sum.inc(amount * times)
         self._buckets[bisect_left(self._upper_bounds, amount)].inc(times)

@@ -1,9 +1,9 @@
 """The operator's small HTTP server: /metrics, /healthz, /readyz and /debug/board on one port.
 
-Started by the assembly in the operator's own event loop, so that a stuck loop fails its liveness probe by not
-answering. Invariants: /readyz says 200 only while everything was listed and this replica is able to act (a standby is
-ready too: it must be allowed to wait for its turn, and to take over), and otherwise names what is missing; what names
-pods is shown only to callers whom the API server lets see it, and is worked out beside the loop, a page at a time.
+The assembly starts it in the operator's own event loop, so that a stuck loop fails its liveness probe. Invariants:
+/readyz returns 200 only while everything was listed and this replica can act, and otherwise names the missing parts. A
+standby is ready too: it must be allowed to wait for its turn, and to take over. Pages with names of pods require a
+right from the API server; a thread computes them, one page at a time.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from cotide_operator.observability.metrics import Metrics
 
 BOARD: Final = "/debug/board"
 PAGE_DECISIONS: Final = 100
-"""Decisions on a page of /debug/board unless ``limit`` says otherwise; chosen."""
+"""Decisions on a page of /debug/board without ``limit``; chosen."""
 BOARD_LIMIT: Final = 5000
-"""How far the pages go; chosen: nobody reads on, and sorting all of a long queue would hold up the loop after all."""
+"""Last decision on any page; chosen: a reader does not go further, and sorting a long queue would block the loop."""
 MAX_CONNECTIONS: Final = 64
-"""Open at once; chosen: kubelets, one or two Prometheus and a reader keep a few, and each takes a descriptor."""
+"""Open connections; chosen: kubelets, one or two Prometheus and a reader keep a few, and each takes a descriptor."""
 REQUEST_SECONDS: Final = 5.0
-"""Wall seconds that a connection has for its first request; chosen: probes send theirs at once."""
+"""Wall seconds until the first request of a connection; chosen: probes send theirs at once."""
 IDLE_SECONDS: Final = 75.0
 """Wall seconds that a connection stays open after a request; chosen: above the usual interval of Prometheus."""
 STOP_SECONDS: Final = 5.0
-"""Wall seconds that requests in flight have at the end; chosen."""
+"""Wall seconds for requests in flight at the end; chosen."""
 MAX_PAGE: Final = 500
-"""Most of them; chosen: a millisecond to write."""
+"""Largest ``limit``; chosen: a millisecond to write."""
 _REFUSED: Final = {
     Access.UNKNOWN: (401, "show a token: Authorization: Bearer TOKEN\n"),
     Access.FORBIDDEN: (403, f"this user may not get {BOARD}: see deploy/rbac/debug.yaml\n"),
-    Access.UNDECIDED: (503, "the API server did not say whether you may see this\n"),
+    Access.UNDECIDED: (503, "the API server did not decide whether you may see this\n"),
 }
 
 
@@ -53,17 +53,17 @@ class HealthServer:
     Parameters
     ----------
     metrics, decisions :
-        What is shown.
+        The shown state.
     missing : callable
         What the operator still waits for, one phrase each; empty when it is ready.
     refresh : callable
         Called before metrics are written, to set gauges that are cheap to read late.
     access : AccessReviews, optional
-        Who may read debug pages; without it nobody may.
+        Decides on access to debug pages; without it they are closed.
     notes : callable
-        What is to be known of a replica that is ready nevertheless, one sentence each.
+        Faults of a replica that is ready nevertheless, one sentence each.
     dead : callable
-        What only a new process can mend, one phrase each; empty while all parts live.
+        Faults that only a new process can repair, one phrase each; empty while all parts live.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class HealthServer:
         self._notes = notes
         self._dead = dead
         self._writing = asyncio.Lock()
-        """Held while a page is worked out: one at a time."""
+        """Held while a page is computed: one at a time."""
         self._connections: BoundedConnections | None = None
         self._listener: asyncio.Server | None = None
         self.port = 0
@@ -150,8 +150,8 @@ class HealthServer:
             return web.Response(status=status, text=words)
         pod = request.query.get("pod")
         if pod is not None:
-            one = self._decisions.get(pod)
-            decisions = [] if one is None else [one]
+            decision = self._decisions.get(pod)
+            decisions = [] if decision is None else [decision]
             return _json({"total": len(decisions), "page": 1, "pages": 1, "decisions": decisions})
         try:
             page, limit = int(request.query.get("page", "1")), int(request.query.get("limit", str(PAGE_DECISIONS)))
@@ -164,7 +164,7 @@ class HealthServer:
                 status=400, text=f"pages end at {BOARD_LIMIT} pods; ask for one by pod=NAMESPACE/NAME\n"
             )
         async with self._writing:
-            shown = list(self._decisions)  # what is published meanwhile replaces, and changes none of these
+            shown = list(self._decisions)  # a later publication replaces these, and changes none of them
             return await asyncio.to_thread(_page, shown, page, limit)
 
 
@@ -184,7 +184,7 @@ def _json(body: object) -> web.Response:
 
 
 def _by_name(value: object) -> dict[str, object]:
-    """Return the fields of a decision or a forecast: what is a struct or tuple in memory has names for readers."""
+    """Return the fields of a decision or a forecast by name: in memory it is a struct or tuple."""
     if isinstance(value, Decision):
         return msgspec.structs.asdict(value)
     if isinstance(value, Forecast):

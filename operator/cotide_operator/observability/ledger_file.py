@@ -1,16 +1,16 @@
 """The ledger on disk: every event and instruction of this run, and the models that were in use.
 
-Written by the loop (`entry`) and by the model store (`keep_model`). A ledger directory holds ``ledger.jsonl`` and
-``models/<sha256>/``, so that `cotide replay` needs nothing else. A directory that already holds a ledger keeps it
-under another name: a chain of hashes can't be continued by a process that did not see its beginning.
+The loop (`entry`) and the model store (`keep_model`) write it. A ledger directory holds ``ledger.jsonl`` and
+``models/<sha256>/``, so that `cotide replay` needs nothing else. An existing ledger in the directory gets another name:
+a process that did not see the beginning of a chain of hashes can't continue it.
 
 A full disk is no reason to stop scheduling::
 
-    writing --the disk says no--> held (lines wait in memory) --there is space--> writing, nothing is missing
+    writing --the disk refuses--> held (lines wait in memory) --there is space--> writing, nothing is missing
                                     `--more than `HELD_BYTES` wait--> ended: this run's ledger is a prefix
 
-Invariant: lines are appended in the order of the engine's calls; what is on disk is always a readable prefix plus at
-most one broken last line.
+Invariant: lines are appended in the order of the engine's calls; the disk always holds a readable prefix plus at most
+one broken last line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEDGER_NAME: Final = "ledger.jsonl"
 MODELS_NAME: Final = "models"
 _BUFFER_BYTES: Final = 1 << 20
 HELD_BYTES: Final = 64 << 20
-"""Most that waits in memory for a disk; chosen: minutes of a busy cluster, and a thirtieth of the memory limit in
+"""Most bytes that wait in memory for a disk; chosen: minutes of a busy cluster, and a thirtieth of the memory limit in
 deploy/."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -52,12 +52,12 @@ class LedgerFile:
     config : SchedulerConfig
         Written into the header.
     metrics : Metrics, optional
-        Told when lines wait or are lost.
+        Counts lines that wait or are lost.
 
     Raises
     ------
     LedgerError
-        When the directory can't be written to, and not for want of space.
+        When the directory is not writable, for another reason than a full disk.
     """
 
     def __init__(self, directory: Path, config: SchedulerConfig, metrics: Metrics | None = None) -> None:
@@ -70,7 +70,7 @@ class LedgerFile:
         self._file: FileIO | None = None
         self._ended = False
         self.trouble = ""
-        """Why nothing is written, in one sentence; empty while all is well."""
+        """Why nothing is written, in one sentence; empty without a fault."""
         try:
             self._open()
         except OSError as error:
@@ -92,7 +92,7 @@ class LedgerFile:
             self.flush()
 
     def renew(self) -> None:
-        """Keep what was written under another name and begin a new ledger: a new engine follows; never raises."""
+        """Rename the present ledger and begin a new one: a new engine follows; never raises."""
         self.flush()
         if self._file is not None:
             self._file.close()
@@ -103,13 +103,13 @@ class LedgerFile:
         self.flush()
 
     def keep_model(self, model_id: str, files: Mapping[str, bytes]) -> None:
-        """Copy a model's files beside the ledger, under its id; while the disk says no they wait."""
+        """Copy a model's files next to the ledger, under its id; while the disk refuses they wait."""
         if not (self.directory / MODELS_NAME / model_id).exists():
             self._models[model_id] = files
             self.flush()
 
     def flush(self) -> None:
-        """Hand what waits to the operating system; what the disk does not take waits on."""
+        """Hand waiting lines to the operating system; lines that the disk refuses go on waiting."""
         try:
             if self._file is None:
                 self._open()
@@ -126,7 +126,7 @@ class LedgerFile:
             _LOG.info("the ledger in %s is written again, nothing is missing", self.directory)
 
     def close(self) -> None:
-        """Write what can be written and close."""
+        """Write the waiting lines if possible, and close."""
         self.flush()
         if self._held and not self._ended:
             _LOG.error("the ledger in %s ends early: %d bytes were not written", self.directory, len(self._held))
@@ -136,7 +136,7 @@ class LedgerFile:
     def _open(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         _rename_earlier(self.directory)
-        # Without a buffer of its own: what was taken is known to the byte, so that writing goes on in the middle of a
+        # Without a buffer of its own: the written bytes are known exactly, so that writing continues in the middle of a
         # line.
         self._file = FileIO(self.directory / LEDGER_NAME, "w")
 
@@ -149,10 +149,10 @@ class LedgerFile:
         if not self.trouble:
             self.trouble = str(self._unwritable(error))
             self._metrics.ledger_stopped.set(1)
-            _LOG.error("%s; scheduling goes on, and up to %d MiB wait for it", self.trouble, HELD_BYTES >> 20)
+            _LOG.error("%s; scheduling continues, and up to %d MiB wait for it", self.trouble, HELD_BYTES >> 20)
 
     def _end(self) -> None:
-        """Give this run's ledger up: a chain with a hole can't be replayed."""
+        """End this run's ledger: a chain with a hole can't be replayed."""
         self._ended = True
         self._held.clear()
         self._metrics.ledger_lost.inc()
@@ -164,25 +164,25 @@ class LedgerFile:
 
 
 def write_files(target: Path, files: Mapping[str, bytes], *, durable: bool = False) -> None:
-    """Write a model's files so that a reader sees all of them or none: aside first, then one rename.
+    """Write a model's files so that a reader sees all of them or none: to a new folder first, then one rename.
 
     Parameters
     ----------
-    durable : whether a reader after a machine that lost its power sees so, too; waits for the disk, in a thread only.
+    durable : whether this also holds after a power failure; waits for the disk, in a thread only.
     """
-    aside = target.with_name(f".{target.name}.incoming")
-    if aside.exists():
-        shutil.rmtree(aside)
-    aside.mkdir(parents=True)
+    incoming = target.with_name(f".{target.name}.incoming")
+    if incoming.exists():
+        shutil.rmtree(incoming)
+    incoming.mkdir(parents=True)
     try:
         for name, content in files.items():
-            (aside / name).write_bytes(content)
-        if durable:  # else the rename may be on the disk before what the files hold
-            for path in (*(aside / name for name in files), aside):
+            (incoming / name).write_bytes(content)
+        if durable:  # otherwise the rename may reach the disk before the content of the files
+            for path in (*(incoming / name for name in files), incoming):
                 _sync(path)
-        aside.rename(target)
+        incoming.rename(target)
     except OSError:
-        shutil.rmtree(aside, ignore_errors=True)  # half a model would take the space that is missing
+        shutil.rmtree(incoming, ignore_errors=True)  # half a model would take the missing space
         raise
 
 

@@ -1,7 +1,7 @@
-"""The operator's log: one line an occurrence on stderr, as text for people or JSON for machines.
+"""The operator's log: one line for each event on stderr, as text for people or JSON for machines.
 
-Set up once by the command line. Invariant: data never goes to stderr and logs never to stdout; libraries below us
-speak from WARNING up only.
+The command line sets it up once. Invariant: data never goes to stderr and logs never to stdout; libraries log from
+WARNING up only.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def set_up(level: str, style: Format) -> None:
         logging.getLogger(package).setLevel(level.upper())
 
 
-def tell_of_connections(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Say in one line that a connection broke: an exception handler of a loop; all but connections it tells in full.
+def log_broken_connections(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log a broken connection in one line, and other errors in full: an exception handler of a loop.
 
-    Whoever's request was on the connection hears of it anyway. uvloop tells of it once more, with a trace, when TLS had
-    something to send on a connection that was closed meanwhile, as after a stop of the whole process.
+    The request on the connection fails with the error anyway. uvloop reports it once more, with a trace, if TLS had
+    data to send on a connection that was closed meanwhile, as after a stop of the whole process.
     """
     if "transport" in context and isinstance(context.get("exception"), OSError | RuntimeError):
         _LOG.warning("a connection broke: %s: %s", context.get("message", ""), context["exception"])

@@ -1,8 +1,8 @@
-"""The longest block of an event loop: how long one piece of work kept everything else waiting.
+"""The longest block of an event loop: the longest time that one piece of work delayed everything else.
 
-Run by `assembly` as a task of the loop that it watches, shown as a metric. A timer that is due every `POLL_SECONDS` is
-late by what held the loop meanwhile. Invariant: a block that is longer than the look is seen with at most one look less
-than it took, and is shown for one to two windows.
+`assembly` runs it as a task of the watched loop and shows it as a metric. A timer that is due every `POLL_SECONDS` is
+late by the time of the block. Invariant: a block that is longer than the period is measured at most one period too
+short, and is shown for one to two windows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 POLL_SECONDS: Final = 0.01
-"""Chosen: a look costs ten microseconds, a thousandth of the time; blocks of 50 ms are what matters."""
+"""Chosen: a check costs ten microseconds, a thousandth of the time; relevant blocks last 50 ms."""
 WINDOW_SECONDS: Final = 120.0
 """Chosen: two scrapes of a slow Prometheus."""
 
@@ -28,7 +28,7 @@ class LoopBlocks:
         self._before = 0.0
 
     def note(self, late_seconds: float) -> None:
-        """Take one look's delay."""
+        """Record one measured delay."""
         now = self._monotonic()
         if now - self._begun >= WINDOW_SECONDS:
             self._before = self._now if now - self._begun < 2 * WINDOW_SECONDS else 0.0
@@ -40,7 +40,7 @@ class LoopBlocks:
         return max(self._now, self._before)
 
     async def watch(self) -> None:
-        """Look for ever."""
+        """Measure until cancelled."""
         while True:
             due = self._monotonic() + POLL_SECONDS
             await asyncio.sleep(POLL_SECONDS)

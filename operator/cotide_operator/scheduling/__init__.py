@@ -1,1 +1,1 @@
-"""The loop that owns the engine, and what carries its instructions out: bindings, evictions, nominations."""
+"""The loop that owns the engine, and the modules that carry out its instructions: bindings, evictions, nominations."""

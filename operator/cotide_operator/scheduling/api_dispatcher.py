@@ -1,21 +1,22 @@
-"""The low-priority dispatcher: writes that explain decisions give way to those that carry decisions out.
+"""The low-priority dispatcher: writes that explain decisions yield to those that carry decisions out.
 
-Fed by the recorder (events) and the annotator (labels, notes, conditions). Work is keyed: a newer write for the
-same key replaces the older, so that a crowd of waiting pods costs one write each, not one per attempt; one that is on
-its way is waited for, since what was sent first may be carried out last. Namespaces take turns and share the workers,
-as `fair_queue` describes it: neither what one of them writes about its ten thousand pods nor a webhook that answers its
-writes slowly delays what another writes about one pod.
+The recorder (events) and the annotator (labels, annotations, conditions) submit the writes. Work is keyed: a newer
+write replaces the waiting one of the same key, so that many waiting pods cost one write each, not one per attempt. A
+newer write waits for the answer to one in flight, since the server may apply the first one last. Namespaces take turns
+and share the workers, as `fair_queue` describes. Ten thousand writes of one namespace, or a webhook that answers
+slowly, do not delay another namespace's write.
 
-First refusals of pods go first: an autoscaler waits for them, and one that comes behind ten thousand repeats is written
-next but few. They are not held while bindings are asked for. Of `RUN` + 1 writes one is another, if any may go.
+First refusals of pods go first: an autoscaler waits for them. They pass ten thousand waiting repeats, and bindings do
+not hold them back. One of `RUN` + 1 writes is of another kind, if one is allowed.
 
-While bindings are asked for, each such write would take a server's time from them, and so a crowd of them waits for a
-calm moment, but no longer than `HOLD_SECONDS`; then the dispatcher writes as fast as it takes to catch up with what
-waits. The few words of a namespace that says little are written meanwhile: they need not wait for what others bind.
-Invariant: at most the given rate of writes is sent, and while bindings are asked for nothing of a namespace with more
-than `SMALL_BACKLOG` that waited for less than `HOLD_SECONDS`, unless something waits longer. A namespace may have as
-much waiting as there is room left (the dynamic threshold of Choudhury and Hahne 1998), so that none fills the
-dispatcher for the others; work beyond that is refused to the caller, never silently lost.
+While bindings are requested, such writes would take a server's time from them. A large backlog therefore waits for a
+calm moment, but at most `HOLD_SECONDS`; then the dispatcher writes fast enough to catch up. The few writes of a
+namespace with a small backlog go out meanwhile: they do not wait for the bindings of others.
+
+Invariant: writes stay within the given rate. While bindings are requested, a namespace with more than `SMALL_BACKLOG`
+writes sends none that waited for less than `HOLD_SECONDS`, unless another write waits longer. A namespace may have as
+many waiting writes as there is room left (the dynamic threshold of Choudhury and Hahne 1998), so that none fills the
+dispatcher for the others. Work beyond that is refused to the caller, never silently lost.
 """
 
 from __future__ import annotations
@@ -35,33 +36,33 @@ from cotide_operator.cache.fair_queue import FairQueue
 _LOG = logging.getLogger(__name__)
 
 HOLD_SECONDS: Final = 10.0
-"""Longest that a write waits for a calm moment; chosen: a reader's patience, and most bursts are bound by then."""
+"""Longest wait of a write for a calm moment; chosen: a reader's patience, and most bursts are bound by then."""
 BUSY_PER_SECOND: Final = 20.0
-"""Least rate once that is over, and of who has few until then. Chosen: about 2 % of the bindings per second that an API
-server on 2 cores takes."""
+"""Least rate after that, and before it for namespaces with a small backlog. Chosen: about 2 % of the bindings per
+second of an API server on 2 cores."""
 SMALL_BACKLOG: Final = 16
-"""Keys of a namespace that are no crowd; chosen: what one person reads, and few of a burst's events."""
+"""Most keys of a small backlog; chosen: as many as one person reads, and few of a burst's events."""
 URGENT_PER_SECOND: Final = 1000.0
 """Highest rate of first refusals; chosen: more than an API server on 2 cores takes."""
 URGENT_BUSY_PER_SECOND: Final = 100.0
-"""Least rate of first refusals while bindings are asked for; chosen: about 10 % of the same bindings per second."""
+"""Least rate of first refusals while bindings are requested; chosen: about 10 % of the same bindings per second."""
 URGENT_SECONDS: Final = 5.0
-"""In which all first refusals that wait then would be written; chosen: half of an autoscaler's interval (10 s)."""
+"""Time to write all waiting first refusals at the rate then; chosen: half of an autoscaler's interval (10 s)."""
 RUN: Final = 8
-"""First refusals in a row while others wait; chosen: their rate is hardly less, and nothing waits for ever."""
+"""First refusals in a row while others wait; chosen: their rate is hardly less, and no write waits for ever."""
 CATCH_UP_SECONDS: Final = 30.0
-"""In which what waits then would be written, were nothing added; chosen: where pods come for ever at a rate that the
-server can bear, their events are half a minute late and none is lost."""
+"""Time to write the waiting backlog if nothing is added; chosen: with a steady flow of pods that the server can bear,
+their events are half a minute late and none is lost."""
 POLL_SECONDS: Final = 0.1
-"""Between two looks whether it is calm by now; chosen."""
+"""Seconds between two checks for a calm moment; chosen."""
 MOST_WAITING: Final = 100_000
-"""Keys of all namespaces; chosen: one alone may have half of that, the events of 50,000 pods, as many as are measured
-with. They take 1 kB each, and with the longest messages twice that."""
+"""Keys of all namespaces; chosen: one alone may have half of that, the events of 50,000 pods, which is the largest
+measured number. They take 1 kB each, and twice that with the longest messages."""
 Arguments = TypeVarTuple("Arguments")
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):
-    """A write that waits; two for each pod that is bound, so that the collector need not look at them."""
+    """A waiting write. Each bound pod has two, so that they are exempt from garbage collection."""
 
     since: float
     urgent: bool
@@ -75,15 +76,15 @@ class ApiDispatcher:
     Parameters
     ----------
     busy : callable
-        Whether bindings are asked for.
+        Whether bindings are requested.
     per_second : float
-        Writes per second, but for first refusals, while nothing else is to do, and at most.
+        Highest rate of writes per second, except first refusals; reached while the server is otherwise idle.
     bound : int
-        Most keys that may wait; of one namespace as many as then are still free.
+        Most waiting keys; one namespace may have as many as are then still free.
     workers : int
-        Most writes in flight; a namespace has as many as are free, which is half of them where it is alone.
+        Most writes in flight; a namespace may have as many as are free, which is half of them if it is alone.
     now : callable
-        Seconds of a clock that nobody sets.
+        Seconds of a monotonic clock.
     """
 
     def __init__(
@@ -101,13 +102,13 @@ class ApiDispatcher:
         self._workers = workers
         self._now = now
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
-        """The newest write for each key, by since when that waits."""
+        """The newest write for each key, in the order of the start of the wait."""
         self._turns: FairQueue[Hashable] = FairQueue(slots=workers)
-        self._urgent: FairQueue[Hashable] = FairQueue(beside=self._turns)
+        self._urgent: FairQueue[Hashable] = FairQueue(shares_with=self._turns)
         self._run = 0
         """Urgent writes since the last of another kind."""
         self._on_their_way: set[Hashable] = set()
-        """Keys of writes in flight; a newer write of one takes no turn until the answer is there."""
+        """Keys of writes in flight; a newer write of the same key waits for the answer."""
         self._wake = asyncio.Event()
         self._next_free = 0.0
 
@@ -127,10 +128,10 @@ class ApiDispatcher:
         *arguments: *Arguments,
         urgent: bool = False,
     ) -> bool:
-        """Queue a write, or replace the one that waits under this key; False when there is no room.
+        """Queue a write, or replace the waiting one of this key; False if there is no room.
 
-        ``namespace`` is that of the object that the write is about; empty for the cluster's own. ``work`` is called
-        with the arguments. ``urgent``: a first refusal; what replaces it has its place.
+        ``namespace`` is that of the object that the write is about; empty for an object of the cluster. ``work`` is
+        called with the arguments. ``urgent``: a first refusal; a write that replaces it keeps its place.
         """
         before = self._waiting.get(key)
         if before is not None:
@@ -146,13 +147,13 @@ class ApiDispatcher:
         return True
 
     def take_back(self, key: Hashable) -> None:
-        """Forget what waits under a key, if anything does: it would say nothing any more."""
+        """Drop the waiting write of a key, if there is one, since it is obsolete."""
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
             self._turns_of(urgent=waiting.urgent).drop(key)
 
     def rate(self) -> float:
-        """Writes per second that may be sent now; 0 while what waits had better go on waiting."""
+        """Writes per second that may be sent now; 0 while the backlog should wait."""
         busy = self._busy()
         rates = [0.0]
         if self._urgent.turn() is not None:
@@ -167,7 +168,7 @@ class ApiDispatcher:
         return max(rates)
 
     async def run(self) -> None:
-        """Work until cancelled; each worker takes the oldest key of the namespace whose turn it is."""
+        """Work until cancelled; each worker takes the oldest key of the namespace that has its turn."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._work())
@@ -182,7 +183,7 @@ class ApiDispatcher:
                 await asyncio.sleep(POLL_SECONDS)
                 continue
             await self._pace(rate)
-            # Bindings may have been asked for meanwhile, and another worker may have taken the last key.
+            # Bindings may have been requested meanwhile, and another worker may have taken the last key.
             found = self._next()
             if found is not None:
                 namespace, key, waiting = found
@@ -191,13 +192,13 @@ class ApiDispatcher:
                     await waiting.work(*waiting.arguments)
                 except CotideError as error:
                     _LOG.debug("%s was not written: %s", key, error)
-                except Exception:  # noqa: BLE001 - one write that trips us must not stop all others
+                except Exception:  # noqa: BLE001 - one faulty write must not stop all others
                     _LOG.exception("%s could not be written", key)
                 finally:
                     self._ended(namespace, key)
 
     def _holds(self) -> bool:
-        """Whether a crowd has to wait."""
+        """Whether a large backlog has to wait."""
         return self._busy() and self._now() - next(iter(self._waiting.values())).since < HOLD_SECONDS
 
     def _ended(self, namespace: str, key: Hashable) -> None:
@@ -218,9 +219,10 @@ class ApiDispatcher:
         return self._turns.count(namespace) <= SMALL_BACKLOG
 
     def _next(self) -> tuple[str, Hashable, _Waiting] | None:
-        """Take the oldest key of the namespace whose turn it is: a first refusal, or else another write.
+        """Take the oldest key of the namespace that has its turn: a first refusal, or else another write.
 
-        After `RUN` first refusals another write goes. While a crowd waits, that is one of a namespace that has few.
+        After `RUN` first refusals another write goes. While large backlogs wait, it comes from a namespace with a small
+        one.
         """
         urgent = self._urgent.turn()
         other = None
@@ -234,7 +236,7 @@ class ApiDispatcher:
         return namespace, key, self._waiting.pop(key)
 
     async def _pace(self, rate: float) -> None:
-        """Take the next free instant of the rate; re-considered when bindings end or begin."""
+        """Wait for the next free instant of the rate; computed again when bindings end or begin."""
         now = time.monotonic()
         slot = max(now, min(self._next_free, now + 1.0 / rate * self._workers))
         self._next_free = slot + 1.0 / rate

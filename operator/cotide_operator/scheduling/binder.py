@@ -1,23 +1,24 @@
-"""Carries decisions out: posts bindings and evictions, and turns each answer into what the engine must know.
+"""Carries decisions out: posts bindings and evictions, and reports each outcome to the engine.
 
-Fed by the loop, with what is to be written on each pod; reports go to its listeners. The states of one binding::
+The loop passes the instructions and the annotations of each pod; reports go to the listeners. The states of one
+binding::
 
     queued -> posted -> 201            bound; the watch confirms the assumption
        |        ^ |---- 404            the pod is gone
        |        | |---- 409, 429, 5xx, look at the pod: bound here -> bound; bound elsewhere or gone ->
-       |        | |     silence        refused for good; still waiting -> refused, to be tried again
-       |        `-'                    nobody can emit: the same binding once more
+       |        | |     silence        refused permanently; still waiting -> refused, retry
+       |        `-'                    outcome unknown: the same binding once more
        `-> pod or node gone meanwhile  never posted
 
-A binding whose answer was lost may have been carried out, or may be yet. Until that is known its room is nobody
-else's, so it stays posted: to post it again does no harm, and its answer says what became of the first.
+A binding without an answer may be carried out now or later. Its room stays reserved, and it stays posted, until the
+outcome is known. A second post of the same binding is harmless, and its answer reveals the outcome of the first.
 
-Namespaces take turns and share what is in flight, as `fair_queue` describes it. The loop pauses while much waits here,
-but not for a namespace whose bindings are answered slowly: a webhook that hangs delays the pods that it is asked about.
+Namespaces take turns and share the requests in flight, as `fair_queue` describes. The loop pauses while the backlog is
+large. Bindings of a namespace with slow answers do not count: a hanging webhook delays its own pods only.
 
-Invariant: a pod is first posted only while the cache shows it unbound, alive and with the uid that was decided on, and
-never twice at a time; each binding that is handed over ends in exactly one report. What becomes of an eviction is drawn
-in `evictor`, and what comes before a binding whose pod has claims that wait for it in `volume_binder`.
+Invariant: a pod is first posted only while the cache shows it unbound, alive and with the uid of the decision, and
+never twice at a time. Each binding ends in exactly one report. `evictor` shows the states of an eviction, and
+`volume_binder` the steps before a binding for a pod with waiting claims.
 """
 
 from __future__ import annotations
@@ -47,34 +48,34 @@ from cotide_operator.scheduling.volume_binder import VolumeBinder
 _LOG = logging.getLogger(__name__)
 
 ROOM_PER_BIND: Final = 2
-"""Times the bindings in flight of one namespace: so many wait or are in flight when the loop decides no further. They
-are as many as may be in flight of all together, so that no slot waits for a decision. Chosen: what is decided further
-ahead is decided on old facts."""
+"""Times the bindings in flight of one namespace: the loop pauses while so many wait or are in flight. It is the number
+that all namespaces together may have in flight, so that no slot waits for a decision. Chosen: a decision that is made
+too far ahead rests on old facts."""
 SLOW_SECONDS: Final = 0.5
-"""Wall seconds without an answer to a binding after which the loop no longer pauses for what its namespace has here.
-Chosen: ten times what an API server on 2 cores takes in a burst, and a quarter of what another tenant may wait."""
+"""Wall seconds without an answer to a binding after which the loop ignores the backlog of its namespace.
+Chosen: ten times what an API server on 2 cores takes in a burst, and a quarter of another tenant's longest wait."""
 POLL_SECONDS: Final = 0.1
-"""Wall seconds between two looks at whether the loop may go on, or a rush is over. Chosen: a fifth of either bound."""
+"""Wall seconds between two checks whether the loop may continue, or a rush is over. Chosen: a fifth of either bound."""
 CALM_SECONDS: Final = 0.5
-"""Wall seconds without a decision to carry out after which a rush is over; chosen: pods that come twice a second or
-more often are one."""
+"""Wall seconds without an instruction after which a rush is over; chosen: pods that come twice a second or more often
+are a rush."""
 
 _BETWEEN: Final = Backoff(initial_seconds=0.2, cap_seconds=3.0)
-"""Pauses before a binding of unknown fate is posted once more, each time with a look at the pod. Chosen: two requests a
-second at first, one in a while later, and an outcome within 3 s of the end of a fault."""
+"""Pauses before a binding of unknown outcome is posted again, each time after a look at the pod. Chosen: two requests a
+second at first, then one in a while, and an outcome within 3 s of the end of a fault."""
 _STOPPED: Final = Answer(0, "Stopped", "the operator is stopping")
 _TRIPPED: Final = Answer(0, "InternalError", "the instruction could not be carried out; see the log")
 
 
 class BindNote(msgspec.Struct, frozen=True, gc=False):
-    """What goes with a binding, made before it is handed over, and comes back with its report.
+    """Data of a binding; made with the decision, returned with the report.
 
     Attributes
     ----------
-    decision : as the decision store is to show it once the pod is bound.
+    decision : what the decision store shows once the pod is bound.
     annotations : written on the pod in the same request.
-    labels : the same, where the server takes labels with a binding.
-    cycle_seconds : wall seconds of its decision cycle that fell to it.
+    labels : written in the same request if the server accepts labels with a binding.
+    cycle_seconds : the binding's share of the wall seconds of its decision cycle.
     """
 
     decision: Decision
@@ -84,20 +85,20 @@ class BindNote(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindReport(msgspec.Struct, frozen=True, gc=False):
-    """How one binding ended."""
+    """Outcome of one binding."""
 
     bind: Bind
     answer: Answer
     bound: bool
     retry: bool
-    """When not bound: whether the pod still waits and may be tried again."""
+    """If not bound: whether the pod still waits and may be tried again."""
     wall_seconds: float
     note: BindNote | None = None
-    """As it was handed over."""
+    """The note of the binding."""
 
 
 class _Handed(msgspec.Struct, eq=False, gc=False):
-    """What was handed over; the same only as itself."""
+    """A queued instruction; compared by identity."""
 
     namespace: str
     instruction: Bind | Evict
@@ -115,15 +116,15 @@ class Binder:
     ----------
     client : KubeClient
     cache : ObjectCache
-        To see that what was decided on is still so.
+        Shows whether the facts of the decision still hold.
     listeners : sequence of callables
-        Each is told of each outcome, in this order and in the loop's thread.
+        Each receives each outcome, in this order and in the loop's thread.
     evictor : Evictor
-        Who carries evictions out.
+        Carries evictions out.
     concurrency : int
-        Bindings and evictions in flight of one namespace; of all together at most twice as many.
+        Bindings and evictions in flight of one namespace; all together may have twice as many.
     volumes : VolumeBinder, optional
-        Who sees to claims that wait for their pod's node; without it there are none.
+        Prepares claims that wait for their pod's node; without it no claim is prepared.
     """
 
     def __init__(
@@ -142,11 +143,11 @@ class Binder:
         self._evictor = evictor
         self._volumes = volumes
         self._preparing: dict[str, tuple[asyncio.Task[None], Bind, BindNote | None]] = {}
-        """Bindings that wait for volumes, by uid: they take no worker, and nothing that is decided waits for them."""
+        """Bindings that wait for volumes, by uid: they occupy no worker and delay no other decision."""
         self._concurrency = concurrency
         self._waiting: FairQueue[_Handed] = FairQueue(slots=2 * concurrency)
         self._since: dict[_Handed, float] = {}
-        """What is in flight, to the loop's second at which it began; oldest first."""
+        """Instructions in flight, to the loop's second at which they began; oldest first."""
         self._idle: deque[asyncio.Future[None]] = deque()
         self._under_way: set[str] = set()
         self._unknown: set[str] = set()
@@ -166,33 +167,33 @@ class Binder:
 
     @property
     def rushed(self) -> bool:
-        """Whether anything waits or is in flight, or was handed over a moment ago: more may come."""
+        """Whether an instruction waits or is in flight, or came a moment ago: more may come."""
         return self.busy or time.monotonic() - self._asked < CALM_SECONDS
 
     async def calm(self, seconds: float) -> None:
-        """Return when no rush is on, after so many wall seconds at the latest."""
+        """Return when no rush is on, or after ``seconds`` of the wall."""
         end = time.monotonic() + seconds
         while self.rushed and time.monotonic() < end:
             await asyncio.sleep(POLL_SECONDS)
 
     @property
     def unanswered(self) -> int:
-        """Bindings that were posted and of which nobody knows what became of them: they may be carried out yet."""
+        """Posted bindings of unknown outcome: the server may still carry them out."""
         return len(self._unknown)
 
     @property
     def backlog(self) -> int:
-        """Decisions that are not carried out yet."""
+        """Number of instructions that are not carried out yet."""
         return self._waiting.in_all
 
     def carry_out(self, instructions: Sequence[Instruction], notes: Mapping[str, BindNote]) -> None:
-        """Queue what one decision cycle wants done; evictions that only help together are refused together.
+        """Queue the instructions of one decision cycle; evictions that only help together are refused together.
 
         Parameters
         ----------
         instructions : sequence of Instruction
         notes : mapping
-            What goes with the bindings, by the uid of the pod.
+            Notes of the bindings, by the uid of the pod.
         """
         refused = {
             evict_report.evict.key: evict_report for evict_report in self._evictor.screen(_evictions(instructions))
@@ -206,14 +207,14 @@ class Binder:
                 self.submit(instruction)
 
     def submit(self, instruction: Bind | Evict, note: BindNote | None = None) -> None:
-        """Queue an instruction, a binding with what is to be written on its pod."""
+        """Queue an instruction; a note holds what is written on the pod of a binding."""
         self._asked = time.monotonic()
         if self._closed:
             self._refuse(instruction, _STOPPED, note, retry=False)
             return
         if isinstance(instruction, Bind):
             if instruction.uid in self._under_way:
-                # The engine gave up on a binding whose answer never came; until it does, there is no second one.
+                # The engine gave up on a binding without an answer; no second one is posted before that answer.
                 under_way = Answer(0, "UnderWay", "an earlier binding is not answered yet")
                 self._refuse(instruction, under_way, note, retry=True)
                 return
@@ -227,7 +228,7 @@ class Binder:
         self._wake_worker()
 
     def _wake_worker(self) -> None:
-        """Wake a worker if there is work that may have a slot; each that begins looks whether there is more."""
+        """Wake a worker if there is work with a free slot; each woken worker checks for more."""
         if not self._idle or self._waiting.turn() is None:
             return
         while self._idle:
@@ -237,7 +238,7 @@ class Binder:
                 break
 
     async def room(self) -> None:
-        """Return when the backlog is small enough to decide further; that of slow namespaces does not count."""
+        """Return when the backlog is small enough to decide further; the backlog of slow namespaces does not count."""
         while self._quick_backlog() >= self._concurrency * ROOM_PER_BIND:
             self._room.clear()
             with contextlib.suppress(TimeoutError):
@@ -245,7 +246,7 @@ class Binder:
                     await self._room.wait()
 
     def _quick_backlog(self) -> int:
-        """Return the backlog without that of namespaces whose oldest binding is not answered for `SLOW_SECONDS`."""
+        """Return the backlog except namespaces with a binding that is unanswered for `SLOW_SECONDS`."""
         slow: set[str] = set()
         before = asyncio.get_running_loop().time() - SLOW_SECONDS
         for handed, since in self._since.items():
@@ -255,7 +256,7 @@ class Binder:
         return self.backlog - sum(self._waiting.count(text) + self._waiting.held(text) for text in slow)
 
     def close(self) -> None:
-        """Post nothing more from this moment on; what is in flight goes on."""
+        """Post nothing from now on; requests in flight continue."""
         self._closed = True
         for task, bind, waiting_note in list(self._preparing.values()):
             task.cancel()
@@ -268,7 +269,7 @@ class Binder:
         self._settle()
 
     async def drain(self) -> None:
-        """Close, and return when what is in flight has been answered."""
+        """Close, and return when all requests in flight have an answer."""
         self.close()
         await self._drained.wait()
 
@@ -301,7 +302,7 @@ class Binder:
                     self._report(await self._evictor.carry_out(instruction))
             except CotideError:
                 raise
-            except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all other bindings
+            except Exception as error:  # noqa: BLE001 - one faulty pod must not stop all other bindings
                 self._cache.quarantine_object("pods", instruction.key, "binder", error)
                 self._unknown.discard(instruction.uid)
                 self._refuse(instruction, _TRIPPED, note, retry=True)
@@ -313,10 +314,10 @@ class Binder:
                 self._settle()
 
     async def _prepare(self, volumes: VolumeBinder, bind: Bind, note: BindNote | None) -> None:
-        """See to the volumes of a binding, which then has its turn again."""
+        """Prepare the volumes of a binding, which then takes its turn again."""
         try:
             refused = await volumes.prepare(bind)
-        except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all other bindings
+        except Exception as error:  # noqa: BLE001 - one faulty pod must not stop all other bindings
             self._cache.quarantine_object("pods", bind.key, "volume binder", error)
             refused = _TRIPPED, True
         del self._preparing[bind.uid]
@@ -368,10 +369,10 @@ class Binder:
         self._report(BindReport(bind, answer, bound, retry, time.perf_counter() - started, note))
 
     async def _fate(self, bind: Bind, answer: Answer, *, last: bool) -> tuple[bool, bool] | None:
-        """Return what an answer means (bound here, worth another try), or None while nobody can tell.
+        """Return the meaning of an answer (bound here, worth another try), or None while the outcome is unknown.
 
-        With ``last`` a pod that is seen waiting is believed to wait: the server has answered since the try that may
-        still be on its way.
+        With ``last`` a pod that is seen waiting counts as waiting: the server has answered after the attempt that may
+        still be in flight.
         """
         if answer.ok:
             return True, False
@@ -385,7 +386,7 @@ class Binder:
         return found
 
     def _stale(self, bind: Bind) -> tuple[Answer, bool] | None:
-        """What makes a decision pointless before it is posted; the API server does not look whether a node exists."""
+        """Return why a decision is void before the post, or None; the API server does not check that a node exists."""
         pod = self._cache.pods.get(bind.key)
         if pod is None or pod.metadata.uid != bind.uid or pod.metadata.deletion_timestamp is not None:
             return Answer(404, "NotFound", f"pod {bind.key} is gone"), False
@@ -396,7 +397,7 @@ class Binder:
         return None
 
     async def _look(self, bind: Bind) -> tuple[bool, bool] | None:
-        """Ask the API server what became of a pod; returns (bound here, worth another try), None without an answer."""
+        """Read a pod from the API server; returns (bound here, worth another try), or None without an answer."""
         namespace, _, name = bind.key.partition("/")
         try:
             pod: dict[str, Any] = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
@@ -405,11 +406,11 @@ class Binder:
         except ClusterError:
             return None
         metadata, node = pod.get("metadata") or {}, (pod.get("spec") or {}).get("nodeName")
-        if not metadata.get("uid"):  # no answer that says anything
+        if not metadata.get("uid"):  # an answer without content
             return None
         if metadata.get("uid") != bind.uid:
             return False, False
-        if node == bind.node:  # also of a pod that is ending: it holds its room until it is gone
+        if node == bind.node:  # also a pod that is ending: it holds its room until it is gone
             return True, False
         return False, not (node or metadata.get("deletionTimestamp"))
 

@@ -1,7 +1,6 @@
 """Combines several forecasters of events into one: run times of jobs, request rates of services.
 
-Made by the assembly for `scheduling_loop`. Invariant: each call goes to the forecasters in the order in which they were
-given.
+The assembly makes it for `scheduling_loop`. Invariant: each call reaches the forecasters in their given order.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class CompositeForecaster:
         return [event for each in self._forecasters for event in each.ahead(events, forecaster)]
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
-        """Hand the instructions of a cycle on."""
+        """Pass the instructions of a cycle on."""
         for forecaster in self._forecasters:
             forecaster.decided(instructions)
 

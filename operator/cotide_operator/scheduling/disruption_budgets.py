@@ -1,9 +1,9 @@
-"""Which evictions a disruption budget does not allow, as the API server decides.
+"""Finds the evictions that a disruption budget forbids, as the API server decides.
 
-Called by `evictor` for the victims of one pod, which help only together, by `consolidation` for the pods of a plan and
-for a gang that leaves as a whole. The API server has the last word; this look at the cache saves pods that would be
-evicted beside one that then stays. Pure. Invariant: as many pods of a budget pass as the budget lets go now, in the
-order of asking.
+`evictor` calls it for the victims of one pod, which help only together; `consolidation` calls it for the pods of a plan
+and for a gang that leaves as a whole. The API server decides finally; this check of the cache saves pods that would be
+evicted in vain because another victim stays. Pure. Invariant: as many pods of a budget pass as the budget allows now,
+in the order of the victims.
 
 Source: Kubernetes, pkg/registry/core/pod/storage/eviction.go, and
 https://kubernetes.io/docs/tasks/run-application/configure-pdb/#unhealthy-pod-eviction-policy
@@ -20,13 +20,13 @@ from cotide_operator.cache.object_cache import ObjectCache, key_of
 
 ALWAYS_ALLOW: Final = "AlwaysAllow"
 MAX_DISRUPTED_PODS: Final = 2000
-"""Pods on their way out that the status of a budget holds (MaxDisruptedPodSize); with more it lets no pod go."""
+"""Terminating pods in the status of a budget (MaxDisruptedPodSize); with more it allows no eviction."""
 _WITHOUT_BUDGET: Final = ("Pending", "Succeeded", "Failed")
 """Phases of pods that go whatever their budgets state: they serve no request."""
 
 
 def kept_by_budgets(victims: Iterable[PodObject], cache: ObjectCache) -> dict[str, str]:
-    """Return, by pod key, a sentence for each victim that a budget keeps, the others going before it."""
+    """Return, by pod key, a sentence for each victim that a budget protects, once the others before it are evicted."""
     left: dict[str, int] = {}
     kept: dict[str, str] = {}
     by_namespace = budgets_by_namespace(cache)
@@ -34,12 +34,12 @@ def kept_by_budgets(victims: Iterable[PodObject], cache: ObjectCache) -> dict[st
         key = key_of(pod.metadata)
         drawn = drawn_on(pod, covering(pod, by_namespace))
         if len(drawn) > 1:
-            kept[key] = f"{len(drawn)} disruption budgets cover it, which the API server lets nobody evict"
+            kept[key] = f"{len(drawn)} disruption budgets cover it, so that the API server refuses every eviction"
         elif drawn:
             name = key_of(drawn[0].metadata)
             allowed = left.setdefault(name, goes_now(drawn[0]))
             if allowed <= 0:
-                kept[key] = f"disruption budget {name} lets no further pod go now"
+                kept[key] = f"disruption budget {name} allows no further eviction now"
             left[name] = allowed - 1
     return kept
 
@@ -60,10 +60,10 @@ def covering(
 
 
 def drawn_on(pod: PodObject, budgets: Sequence[PodDisruptionBudgetObject]) -> list[PodDisruptionBudgetObject]:
-    """Return which of the budgets over a pod its eviction draws on; of more than one the API server evicts no pod.
+    """Return the budgets that the eviction of a pod uses up; with more than one the API server refuses it.
 
-    A pod that serves no request draws on none: one that is pending, ended or on its way out. A pod that is not ready
-    draws on its budget unless the policy is ``AlwaysAllow``, or the budget's healthy pods suffice without it.
+    A pod that serves no request uses none: one that is pending, ended or terminating. A pod that is not ready uses its
+    budget unless the policy is ``AlwaysAllow``, or the budget's healthy pods suffice without it.
     """
     if pod.status.phase in _WITHOUT_BUDGET or pod.metadata.deletion_timestamp is not None:
         return []
@@ -73,7 +73,7 @@ def drawn_on(pod: PodObject, budgets: Sequence[PodDisruptionBudgetObject]) -> li
 
 
 def goes_now(budget: PodDisruptionBudgetObject) -> int:
-    """Return how many pods a budget lets go now; 0 while its status is behind its spec."""
+    """Return how many evictions a budget allows now; 0 while its status is behind its spec."""
     status = budget.status
     if status.observed_generation < budget.metadata.generation or len(status.disrupted_pods) > MAX_DISRUPTED_PODS:
         return 0

@@ -1,22 +1,23 @@
-"""Carries evictions out, and refuses those that must not be.
+"""Carries evictions out, and refuses forbidden ones.
 
-Called by `binder`, which hands its reports to the loop. What becomes of one eviction::
+`binder` calls it and hands its reports to the loop. The outcomes of one eviction:
 
-    decided -> online, for another class       refused, and said loudly: the engine must never ask for it
-            -> its owner says never            refused: written since the decision
-            -> gone, replaced or going         nothing to do (404)
-            -> made for a pod that needs no room any more, or beside a victim that stays
-                                               refused, and free to be asked again at once
-            -> a disruption budget keeps it    refused, before anybody else goes for the same pod
-            -> the claim is written on the pod that gets the room -> posted -> 2xx   it has its grace period
-                                                                           -> 429, 5xx, silence   refused
+- The victim is online, and the nominated pod has another class: refused with an error in the log. The engine must
+  never request this.
+- The owner forbids it: refused. The owner wrote this after the decision.
+- The pod is gone, replaced or terminating: nothing to do (404).
+- The nominated pod needs no room any more, or another victim stays: refused, and may be requested again at once.
+- A disruption budget forbids it: refused, before another victim for the same pod is evicted.
+- Otherwise the claim is written on the pod that gets the room, and the eviction is posted. After 2xx the victim has its
+  grace period; after 429, 5xx or silence the eviction is refused.
 
-An administrator may let gratis pods leave an overloaded node even so (`Evict.override`): its owner's word is then
-passed over, and what a budget keeps is deleted. A pod that leaves for one of its own class and higher priority
-(`Evict.by_priority`) goes as under kube-scheduler: the condition ``DisruptionTarget`` is written on it, and it is
-deleted with its own grace period; budgets and owners were a matter of the choice. Invariants: a pod of class online is
-posted for an online pod of higher priority only; no pod is posted twice at a time; each eviction that is handed over
-ends in exactly one report.
+An administrator may let gratis pods leave an overloaded node even so (`Evict.override`): the evictor then ignores the
+owner's annotation, and deletes a pod that a budget protects. A pod that leaves for one of its own class and higher
+priority (`Evict.by_priority`) is treated as under kube-scheduler. The evictor writes the condition ``DisruptionTarget``
+and deletes the pod with its own grace period. The choice of victims has already considered budgets and owners.
+
+Invariants: No online pod is posted except for an online pod of higher priority. No pod is posted twice at a time. Each
+eviction ends in exactly one report.
 """
 
 from __future__ import annotations
@@ -48,25 +49,25 @@ DO_NOT_DISRUPT: Final = "DoNotDisrupt"
 BUDGET: Final = "DisruptionBudget"
 BESIDE: Final = "FailedDependency"
 NOT_BELOW: Final = "NotBelow"
-"""Reasons of refusals that never reached the API server; `BESIDE` is of those that go only together with another."""
+"""Reasons of refusals that never reach the API server; `BESIDE` is for victims that only go together with another."""
 PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 """Reason of the condition ``DisruptionTarget`` (https://kubernetes.io/docs/concepts/workloads/pods/disruptions)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictReport:
-    """How one eviction ended."""
+    """Outcome of one eviction."""
 
     evict: Evict
     answer: Answer
     retry: bool = False
-    """When refused: whether the reason was not the victim's own, so that it may be asked again at once."""
+    """If refused: whether the reason lies outside the victim, so that the eviction may be requested again at once."""
     despite_budget: bool = False
-    """Whether a disruption budget kept it and an administrator's setting overrode that."""
+    """Whether a disruption budget protected the pod and an administrator's setting overrode that."""
 
 
 class Evictor:
-    """Posts evictions; see the drawing above.
+    """Posts evictions; see the states above.
 
     Parameters
     ----------
@@ -82,14 +83,14 @@ class Evictor:
         self._clock = clock or ScaledClock()
 
     def screen(self, evicts: Sequence[Evict]) -> list[EvictReport]:
-        """Return the evictions of one decision cycle that must not be posted, each with its refusal."""
+        """Return the forbidden evictions of one decision cycle, each with its refusal."""
         refused: list[EvictReport] = []
         by_nominee: dict[str, list[Evict]] = {}
         for evict in evicts:
             by_nominee.setdefault(evict.nominee, []).append(evict)
         for nominee, together in by_nominee.items():
-            own = {one.evict.key: one for evict in together if (one := self._refusal(evict)) is not None}
-            if not nominee:  # the monitor's victims each help alone, and the API server answers for budgets
+            own = {report.evict.key: report for evict in together if (report := self._refusal(evict)) is not None}
+            if not nominee:  # each of the monitor's victims helps alone, and the API server checks budgets
                 refused += own.values()
                 continue
             tied = [evict for evict in together if not evict.by_priority]  # for the others budgets are best effort
@@ -98,17 +99,21 @@ class Evictor:
             for evict in together:
                 if evict.key in kept:
                     own[evict.key] = EvictReport(evict, Answer(429, BUDGET, kept[evict.key]))
-            # One that is gone already helps as well as one that goes.
+            # A victim that is already gone helps as much as one that goes.
             staying = next((evict_report for evict_report in own.values() if evict_report.answer.code != 404), None)
             if staying is not None:
-                beside = Answer(424, BESIDE, f"{staying.evict.key} stays, without which the room does not suffice")
-                own |= {evict.key: EvictReport(evict, beside, retry=True) for evict in together if evict.key not in own}
+                tied_answer = Answer(
+                    424, BESIDE, f"{staying.evict.key} stays; without its room the others do not suffice"
+                )
+                own |= {
+                    evict.key: EvictReport(evict, tied_answer, retry=True) for evict in together if evict.key not in own
+                }
             refused += own.values()
         return refused
 
     async def carry_out(self, evict: Evict) -> EvictReport:
         """Evict a pod with its own grace period."""
-        refusal = self._refusal(evict)  # again: it may have waited for its turn
+        refusal = self._refusal(evict)  # again, since it may have waited for its turn
         if refusal is not None:
             return refusal
         if evict.nominee:
@@ -125,7 +130,7 @@ class Evictor:
         return EvictReport(evict, answer)
 
     async def _preempt(self, evict: Evict, namespace: str, name: str) -> EvictReport:
-        """Delete a pod for one of higher priority; its status says before for what it goes."""
+        """Delete a pod for one of higher priority, after writing the reason into its status."""
         nominee = self._cache.pods.get(evict.nominee)
         scheduler = nominee.spec.scheduler_name if nominee is not None else ""
         condition = {
@@ -149,7 +154,7 @@ class Evictor:
         return EvictReport(evict, Answer(200))
 
     async def _delete(self, evict: Evict, namespace: str, name: str) -> EvictReport:
-        """Delete a gratis pod that its disruption budget keeps, with its own grace period and no other of its name."""
+        """Delete a gratis pod that its disruption budget protects, with its own grace period; the uid must match."""
         try:
             await self._client.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", uid=evict.uid)
         except ApiError as error:
@@ -163,7 +168,7 @@ class Evictor:
         if pod is None or pod.metadata.uid != evict.uid:
             return EvictReport(evict, Answer(404, "NotFound", f"pod {evict.key} is gone"))
         if pod.metadata.deletion_timestamp is not None:
-            return EvictReport(evict, Answer(404, "Terminating", f"pod {evict.key} is on its way out"))
+            return EvictReport(evict, Answer(404, "Terminating", f"pod {evict.key} is terminating"))
         decided = self._class(pod)
         if evict.by_priority:
             return self._not_below(evict, pod, decided)
@@ -181,12 +186,12 @@ class Evictor:
         return None
 
     def _not_below(self, evict: Evict, pod: PodObject, decided: WorkloadClass) -> EvictReport | None:
-        """Return the refusal of a pod that is not less important than the one that it is to leave for, by now."""
+        """Return the refusal of a pod that is no longer less important than its nominee."""
         nominee = self._cache.pods.get(evict.nominee)
         if nominee is None:
             return None  # then its claim can't be written, and no pod goes
         below = (pod.spec.priority or 0) < (nominee.spec.priority or 0)
-        static = is_mirror(pod.metadata.annotations)  # to delete its mirror ends nothing
+        static = is_mirror(pod.metadata.annotations)  # deleting the mirror of a static pod ends nothing
         if below and decided is self._class(nominee) and not static:
             return None
         words = f"pod {evict.key} is no pod of the class of {evict.nominee} below its priority that can be deleted"

@@ -1,13 +1,14 @@
-"""Passes of Python's garbage collector that never hold up the deciding loop for long.
+"""Passes of Python's garbage collector that never block the deciding loop for long.
 
-Set up by ``cotide operator`` once the first lists are in, and kept by `assembly` as two tasks. What has lived through a
-full pass is left out of the next ones (`gc.freeze`), so that a pass looks at what came since the last one and not at
-all that a cluster of 10,000 pods holds, which took half a second. What nobody refers to any more is freed at once as
-ever; only circles among such old objects wait for a thorough pass, which is made at a calm moment. A full pass has a
-turn of the event loop for itself: within another one it would come on top of that. Invariants: between two thorough
-passes no pass looks at more than `MAX_FULL` objects, and what one turn of the event loop made; nothing here holds a
-reference to an object of others. `gc.get_objects` would: CPython then cannot resize a tuple that another thread builds
-from a generator, and raises SystemError there.
+``cotide operator`` sets it up after the first lists, and `assembly` runs it as two tasks. Objects that survive a full
+pass are exempt from the next ones (`gc.freeze`). A pass thus examines the objects since the last one, and not all
+objects of a cluster of 10,000 pods, which took half a second. Unreferenced objects are freed at once as usual. Only
+reference cycles among such old objects wait for a thorough pass, at a calm moment. A full pass has its own turn of the
+event loop, since within another turn the times would add up.
+
+Invariants: between two thorough passes no pass examines more than `MAX_FULL` objects plus those of one turn of the
+event loop. This module holds no references to foreign objects. `gc.get_objects` would: CPython then cannot resize a
+tuple that another thread builds from a generator, and raises SystemError there.
 """
 
 from __future__ import annotations
@@ -21,27 +22,28 @@ from collections.abc import Callable
 from typing import Final
 
 THRESHOLDS: Final = (5_000, 1_000_000, 1_000_000)
-"""New objects between two collections of the youngest, how many of those before one of the younger, and of these before
-a full one in the midst of whatever runs: never. Chosen: a pass takes .4 us for each object, up to 1 us on a busy
-machine, and most of what outlives the first is there to stay, so that a pass over the younger is one for nothing."""
+"""New objects between two collections of the youngest generation. Then the number of those before a collection of the
+middle one, and number of these before an automatic full one: never. Chosen: a pass takes .4 us for each object, up to 1
+us on a busy machine. Most objects that survive the first pass stay, so that a pass over the middle generation is
+wasted."""
 FULL_OBJECTS: Final = 25_000
-"""That may have outlived the collections of the youngest, before a full pass over them. Chosen: 10 to 45 ms, with what
-is made until the turn that it has for itself."""
+"""Objects that may survive the youngest collections before a full pass over them. Chosen: 10 to 45 ms, with the
+objects that are made until the pass has its turn."""
 FULL_BLOCKS: Final = 2 * FULL_OBJECTS
-"""Blocks of memory by which the process grew, at the least. Most of what is made dies young, so that a pass for each so
-many that were made would be one for nothing. Chosen: a list with one number takes three blocks, a tuple one or two."""
+"""Least growth of the process in blocks of memory. Most objects die young, so that a full pass for each so many new
+objects would be wasted. Chosen: a list with one number takes three blocks, a tuple one or two."""
 MAX_FULL: Final = 3 * FULL_OBJECTS
-"""That may have outlived those collections, before a full pass without growth: new objects may replace old ones that
-no pass looks at. Chosen."""
+"""Objects that may survive those collections before a full pass without growth. New objects may replace old ones that
+no pass examines. Chosen."""
 THOROUGH_SECONDS: Final = 24 * 3600.0
-"""From one thorough pass to the next at least (chosen: `benchmarks/days/soak.py` finds a day's churn flat without)."""
+"""Least time between thorough passes (chosen: `benchmarks/days/soak.py` finds a day's churn flat without them)."""
 POLL_SECONDS: Final = 30.0
-"""Between two looks for a calm moment (chosen)."""
+"""Seconds between two checks for a calm moment (chosen)."""
 _LOG = logging.getLogger("cotide.garbage")
 
 
 def settle() -> None:
-    """Collect garbage as usual from now on, but never again look at what is there and what comes to last."""
+    """Collect garbage as usual from now on, but exempt the present objects and all later long-lived ones."""
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
     if _keep_out not in gc.callbacks:
@@ -49,7 +51,7 @@ def settle() -> None:
 
 
 async def full_passes() -> None:
-    """Make full passes when they are due, each in a turn of the running loop for itself, until cancelled."""
+    """Make full passes when they are due, each in its own turn of the running loop, until cancelled."""
     loop = asyncio.get_running_loop()
     due = asyncio.Event()
     outlived, blocks = 0, sys.getallocatedblocks()
@@ -58,7 +60,7 @@ async def full_passes() -> None:
         nonlocal outlived
         if phase != "stop" or info["generation"] or gc.get_threshold() != THRESHOLDS or loop.is_closed():
             return
-        outlived += THRESHOLDS[0]  # no collection leaves more than it looked at
+        outlived += THRESHOLDS[0]  # no collection leaves more objects than it examined
         if outlived < FULL_OBJECTS:
             return
         if outlived >= MAX_FULL or sys.getallocatedblocks() - blocks >= FULL_BLOCKS:
@@ -76,7 +78,7 @@ async def full_passes() -> None:
 
 
 async def thorough_passes(is_calm: Callable[[], bool], every_seconds: float = THOROUGH_SECONDS) -> None:
-    """Look at everything once in a while, for ever, when nothing waits to be decided."""
+    """Examine all objects once in a while, when no decision waits; runs until cancelled."""
     last = time.monotonic()
     while True:
         await asyncio.sleep(min(POLL_SECONDS, every_seconds))
@@ -90,6 +92,6 @@ async def thorough_passes(is_calm: Callable[[], bool], every_seconds: float = TH
 
 
 def _keep_out(phase: str, info: dict[str, int]) -> None:
-    """Leave out of later passes what has lived through a full one."""
+    """Exempt the survivors of a full pass from later passes."""
     if phase == "stop" and info["generation"] == 2:
         gc.freeze()

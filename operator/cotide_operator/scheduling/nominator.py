@@ -1,8 +1,8 @@
-"""Writes on a waiting pod where space is made for it: ``status.nominatedNodeName``, as kube-scheduler does.
+"""Writes ``status.nominatedNodeName`` on a waiting pod that gets a victim's room, as kube-scheduler does.
 
-Called by `evictor` before any pod is asked to leave, so that a restart in between finds the claim, and by
-`decision_reporter` where pods leave already and when a claim came to nothing. Invariant: for each pod that was evicted
-for another, the other one said so before.
+`evictor` calls it before any victim is evicted, so that a restart in between finds the claim. `decision_reporter` calls
+it for pods that already leave, and for claims that failed. Invariant: the claim for the new pod is written before its
+victim is evicted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 
 AGAIN_SECONDS: Final = 30.0
-"""Wall seconds after which a claim that could not be taken off is tried again; chosen. Nobody else takes it off: to an
-autoscaler the pod has its room, and an engine that starts keeps room for it."""
+"""Wall seconds after which a claim that could not be removed is tried again; chosen. Only the operator removes it: for
+an autoscaler the pod has its room, and a starting engine reserves room for it."""
 NOT_NEEDED: Final = "NotNeeded"
-"""The reason of an answer that says: the pod is gone or has a node."""
+"""Reason of an answer: the pod is gone or has a node."""
 
 
 class Nominator:
@@ -37,13 +37,13 @@ class Nominator:
         self._cache = cache
         self._decisions = decisions
         self._written: dict[str, tuple[str, str]] = {}
-        """(uid, node) by pod key, of what was written and may not be in the cache yet."""
+        """(uid, node) by pod key, as written; the cache may not show it yet."""
         self._turns: dict[str, asyncio.Lock] = {}
         self._again: set[str] = set()
-        """Pods whose claim is to be taken off later."""
+        """Pods with a claim that is due for removal later."""
 
     async def write(self, key: str, uid: str, node: str) -> Answer:
-        """Write a claim, if it is not there; the answer tells whether it is."""
+        """Write a claim unless it exists; the answer gives whether it does."""
         async with self._turn(key):
             pod = self._cache.pods.get(key)
             gone = pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
@@ -56,11 +56,11 @@ class Nominator:
             if answer.ok:
                 self._written[key] = (uid, node)
             elif not answer.code:
-                self._written[key] = (uid, "")  # it may be there, or come: there is something to take off
+                self._written[key] = (uid, "")  # the claim may exist, or appear: it must be removed later
             return answer
 
     def write_soon(self, key: str, uid: str, node: str) -> None:
-        """Write a claim for which no pod is asked to leave, some time, unless it has another by then."""
+        """Queue the write of a claim without a victim, unless the pod has another claim by then."""
 
         async def work() -> None:
             decision = self._decisions.get(key)
@@ -70,7 +70,7 @@ class Nominator:
         self._dispatcher.submit(("nomination", key), work, key.partition("/")[0])
 
     def withdraw(self, key: str) -> None:
-        """Take a claim off a pod, some time, unless it has another by then."""
+        """Queue the removal of a pod's claim, unless it has another by then."""
         pod = self._cache.pods.get(key)
         if pod is None or not (key in self._written or pod.status.nominated_node_name):
             return
@@ -86,7 +86,7 @@ class Nominator:
 
     @contextlib.asynccontextmanager
     async def _turn(self, key: str) -> AsyncIterator[None]:
-        """Let one write about a pod follow another; of a pod that went meanwhile nothing is left behind."""
+        """Order the writes about one pod; for a pod that is deleted meanwhile no state remains."""
         try:
             async with self._turns.setdefault(key, asyncio.Lock()):
                 yield
@@ -116,7 +116,7 @@ class Nominator:
 
     async def _patch(self, key: str, uid: str, node: str | None) -> Answer:
         namespace, _, name = key.partition("/")
-        # Naming the uid makes the server refuse the patch if the pod was replaced meanwhile.
+        # With the uid the server refuses the patch if the pod was replaced meanwhile.
         body: dict[str, Any] = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         try:
             await self._client.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", body)

@@ -1,25 +1,28 @@
-"""Resizes running pods of Jobs with phases: each asks its node for what its phase needs, and no more.
+"""Resizes running pods of Jobs with phases: each pod requests from its node what its phase needs, and no more.
 
-Started by `assembly` on the replica that leads. Once a second it looks at the running pods of Jobs with phases, and at
-those that were made with learned ones (`usage.phase_learning`); at those that changed, and those that wait, it looks in
-each cycle of the scheduling loop, between what the engine is told and what it decides: room that was given back goes to
-a phase that waits on that node before anybody new is bound into it.
-A pod says its phase by the annotation ``cotide.dev/phase``, or shows by its readiness that it wants the next one; of
-one that does neither `cotide_core.phases.progress` finds it out, from measured usage or the stated lengths. What it
-should ask for says `cotide_core.phases.growth`. When its kubelet has set that, or it holds as much anyway, the
-annotation ``cotide.dev/granted-phase`` tells the work that it may go on, through a file of the downward API, say.
-Position in the flow: a new size is a change of the pod's spec, which comes back through the watch and is counted like
-any other (`translation.pod_requests`); the engine hears of it before it is asked for, so that nobody is bound into that
-room meanwhile (`EventSource.expect_size`). What is written for a pod is a task of its own, and namespaces take turns: a
-server that does not answer for one holds up no other, nor does the crowd of one tenant another's pod.
+`assembly` starts it on the leading replica. Once a second it examines the running pods of Jobs with phases, and those
+with learned phases (`usage.phase_learning`). In each cycle of the scheduling loop it examines the pods that changed and
+those that wait. This happens after the engine receives its events and before it decides, so that a waiting phase gets
+freed room on its node before a new pod does.
 
-What the API server refuses (a quota that is used up, a pod whose QoS class would change) is asked for again after
-`REFUSED_SECONDS`, and after twice as long each time; meanwhile the pod stays as it is, its phases are granted to it at
-once, and ``cotide.dev/phase-note`` says why. Annotations that it refuses (a pod may be full of them) are written again
-after the same pauses, and hold up no size. A size that its kubelet calls infeasible is taken back, and that phase
-granted; where it puts a size off for longer than `GRANTED_ANYWAY_SECONDS` the phase goes on as it is held: no phase
-waits for ever. A new leader finds the phase and its beginning in annotations, and misses nothing but the ages of waits,
-which begin anew.
+A pod states its phase by the annotation ``cotide.dev/phase``, or requests the next one through its readiness. For a pod
+that does neither, `cotide_core.phases.progress` derives the phase from measured usage or the stated lengths.
+`cotide_core.phases.growth` computes the size to request. When the kubelet has set that size, or the pod holds as much
+anyway, the resizer writes the annotation ``cotide.dev/granted-phase``. The work reads it, for example through a file of
+the downward API, and continues.
+
+Position in the flow: a new size is a change of the pod's spec. It comes back through the watch and counts like any
+other change (`translation.pod_requests`). The engine receives the size before the request, so that no other pod is
+bound into that room (`EventSource.expect_size`). The writes of each pod are a task of their own, and namespaces take
+turns: a server that hangs on one pod holds up no other, and one tenant's many pods do not delay another's.
+
+Requests that the API server refuses (a quota is used up, or the QoS class would change) are repeated after
+`REFUSED_SECONDS`, and after twice as long each time. Meanwhile the pod keeps its size, its phases are granted at once,
+and ``cotide.dev/phase-note`` states the reason. Refused annotations (a pod may be full of them) are repeated after the
+same pauses, and delay no size.
+If the kubelet calls a size infeasible, the resizer takes it back and grants the phase. If the kubelet defers a size for
+more than `GRANTED_ANYWAY_SECONDS`, the phase continues at its present size: no phase waits for ever. A new leader reads
+the phase and its start from annotations; only the ages of waits start again.
 """
 
 from __future__ import annotations
@@ -71,42 +74,42 @@ from cotide_operator.translation.pod_phases import (
 _LOG = logging.getLogger(__name__)
 
 PERIOD_SECONDS: Final = 1.0
-"""Of the operator's clock, but at most `POLLS_PER_SECOND` of the wall. Chosen: phases last for many seconds."""
+"""Seconds of the operator's clock; the wall allows `POLLS_PER_SECOND`. Chosen: phases last for many seconds."""
 POLLS_PER_SECOND: Final = 10.0
 ECHO_SECONDS: Final = 5.0
-"""Wall seconds that a new size may take to come back through the watch before it is asked for again. Chosen."""
+"""Wall seconds that a new size may take to come back through the watch before the next request. Chosen."""
 REFUSED_SECONDS: Final = 30.0
-"""Wall seconds after the first refusal; chosen."""
+"""Wall seconds of the pause after the first refusal; chosen."""
 REFUSED_MOST_SECONDS: Final = 3600.0
-"""Chosen: a pod that can never be resized costs a request an hour."""
+"""Chosen: a pod that can never be resized costs one request an hour."""
 MAX_DOUBLED: Final = 10
-"""Doublings of a pause: the first has become the longest by then, and a power without end is no number."""
+"""Most doublings of a pause: they reach the longest pause, and an unbounded power would overflow."""
 WRITES_AT_ONCE: Final = 16
-"""Pods that are written to at the same time, half of them of one namespace; chosen: a node's or two, and a small part
-of a client's connections."""
+"""Pods with a write in flight, half of them of one namespace; chosen: the pods of a node or two, and a small part of
+a client's connections."""
 EXAMINED_AT_ONCE: Final = 500
-"""Pods that are looked at in one cycle; chosen: 15 to 25 ms of the deciding loop where all are written to."""
+"""Pods that one cycle examines; chosen: 15 to 25 ms of the deciding loop if all of them need a write."""
 EXAMINED_A_PERIOD: Final = 2000
-"""Pods that did not change and are looked at in `PERIOD_SECONDS`; chosen: 6 % of a core, however many there are."""
+"""Unchanged pods that are examined in `PERIOD_SECONDS`; chosen: 6 % of a core, for any number of pods."""
 GRANTED_ANYWAY_SECONDS: Final = 600.0
-"""Chosen: room that is kept for a wish comes when a batch pod of the node ends; beside services alone it never may."""
-_HELD: Final = "its node has had no room for this phase for ten minutes: it goes on, held small"
+"""Chosen: reserved room becomes free when a batch pod of the node ends; on a node with services only it may not."""
+_HELD: Final = "its node has had no room for this phase for ten minutes: it continues at its present size"
 _INFEASIBLE: Final = "its kubelet calls the size of this phase infeasible"
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of a pod while it runs.
+    """State of a running pod.
 
     Attributes
     ----------
-    asked, asked_at : the last size, and the wall's monotonic second.
-    refused, refusals, again_at : why it can't be resized now, how often in a row, and when it is tried again.
-    wished : the position of the phase that it was asked for; -1 for none.
-    infeasible : the same of a size that its kubelet called infeasible.
-    granted, granted_at : the phase and the note that were written last, and the wall's monotonic second.
-    unwritten, refused_grants, grant_at : those that were refused, how often in a row, and when it is tried again.
-    on_its_way, on_its_way_at : a smaller size that its kubelet may be about to set though the spec asks for more again,
+    asked, asked_at : the last requested size, and the wall's monotonic second.
+    refused, refusals, again_at : reason of the refusal, refusals in a row, and time of the next try.
+    wished : position of the phase that the last size was for; -1 for none.
+    infeasible : position of the phase with a size that the kubelet called infeasible; -1 for none.
+    granted, granted_at : phase and note that were written last, and the wall's monotonic second.
+    unwritten, refused_grants, grant_at : refused phase and note, refusals in a row, and time of the next try.
+    on_its_way, on_its_way_at : a smaller size that the kubelet may still set although the spec requests more again,
         and since when; None for none.
     """
 
@@ -129,7 +132,7 @@ class _Known:
 
 
 class _Patch(NamedTuple):
-    """What is to be written to a pod: a size with why it is asked for, or what is granted (phase, note)."""
+    """One write to a pod: a size with its reason, or what is granted (phase, note)."""
 
     body: dict[str, Any]
     why: str = ""
@@ -150,11 +153,11 @@ class PhaseResizer:
 
     Parameters
     ----------
-    room_of : node to what the scheduler counts as free there.
-    expect : told of the size that a pod (its key and uid) asks for, before it does; None once that is settled.
-    nudge : has the scheduling loop call `take_room` soon.
-    usage_of : pod to its last fresh reading, None where there is none; `Usage.at_seconds` of the operator's clock.
-    wall : monotonic seconds of the wall.
+    room_of : node to the room that the scheduler counts as free there.
+    room_of : node to the room that the scheduler counts as free there.
+    expect : receives the size before a pod (its key and uid) requests it; None once that is settled.
+    nudge : makes the scheduling loop call `take_room` soon.
+    usage_of : pod to its last fresh reading, or None; `Usage.at_seconds` is of the operator's clock.
     """
 
     def __init__(
@@ -175,19 +178,19 @@ class PhaseResizer:
         self._metrics, self._usage_of, self._wall = metrics, usage_of, wall
         self._known: dict[str, _Known] = {}
         self._writes: dict[str, asyncio.Task[None]] = {}
-        """Pods that are being written to."""
+        """Pods with a write in flight."""
         self._slots = FairSemaphore(WRITES_AT_ONCE)
         self._touched: FairQueue[str] = FairQueue()
-        """Phased pods that are to be looked at, since they changed or some time has passed."""
+        """Phased pods to examine, since they changed or some time has passed."""
         self._unchanged: list[str] = []
-        """Those whose turn comes, changed or not."""
+        """Pods that are due for examination, changed or not."""
         self._waiting: dict[str, dict[str, None]] = {}
-        """Pods whose phase is not granted, by their nodes."""
+        """Pods without a granted phase, by their nodes."""
         self._relieved: set[str] = set()
-        """Nodes of those on which anything changed: there may be room."""
+        """Nodes of these with any change: they may have room."""
         self._phased: dict[str, None] = {key: None for key, job in cache.jobs.items() if phases_of(job)}
         self._learned: dict[str, None] = {}
-        """Pods that were made with learned phases."""
+        """Pods that were created with learned phases."""
         for key in cache.pods:
             self._changed("pods", key)
         self.look_at_all()
@@ -211,7 +214,7 @@ class PhaseResizer:
             self._learned[key] = None
         else:
             self._learned.pop(key, None)
-        if pod is None:  # its node is not known any more: all that wait have their turn each second
+        if pod is None:  # its node is unknown now: all waiting pods have their turn each second
             self._touched.drop(key)
             return
         if key in self._learned or (self._phased and owned_key(pod.metadata, "Job") in self._phased):
@@ -220,7 +223,7 @@ class PhaseResizer:
             self._relieved.add(pod.spec.node_name)
 
     async def run(self) -> None:
-        """Have phased pods looked at every `PERIOD_SECONDS`, all of them or `EXAMINED_A_PERIOD`, until cancelled."""
+        """Examine phased pods every `PERIOD_SECONDS`, all of them or `EXAMINED_A_PERIOD`, until cancelled."""
         try:
             while True:
                 await asyncio.sleep(max(PERIOD_SECONDS / self._clock.speed, 1.0 / POLLS_PER_SECOND))
@@ -233,38 +236,38 @@ class PhaseResizer:
             await self.written()
 
     def look_at_all(self) -> None:
-        """Have all phased pods looked at in the next cycles."""
+        """Mark all phased pods for examination in the next cycles."""
         self._unchanged.clear()
         self._touch(self._phased_pods())
 
     def look_at_some(self) -> None:
-        """Have the next of all phased pods looked at, or all where they are no more than `EXAMINED_A_PERIOD`."""
+        """Mark the next `EXAMINED_A_PERIOD` phased pods for examination, or all if they are fewer."""
         if not self._unchanged:
             self._unchanged = self._phased_pods()
         due, self._unchanged = self._unchanged[:EXAMINED_A_PERIOD], self._unchanged[EXAMINED_A_PERIOD:]
         self._touch(due)
 
     def _touch(self, keys: Iterable[str]) -> None:
-        """Have pods looked at in the next cycles; one that is to be already keeps its place."""
+        """Mark pods for examination in the next cycles; a marked pod keeps its place."""
         for key in keys:
             self._touched.add(key, namespace_of_key(key))
         self._nudge()
 
     async def written(self) -> None:
-        """Wait until all that is being written has an answer."""
+        """Wait until all writes have an answer."""
         await asyncio.gather(*self._writes.values(), return_exceptions=True)
 
     def wants(self) -> bool:
-        """Whether there is any pod to look at."""
+        """Whether any pod waits for examination."""
         return bool(self._touched or self._relieved)
 
     def take_room(self) -> None:
-        """Ask for new sizes, the longest wait of a node first, and grant phases; at most for `EXAMINED_AT_ONCE` pods.
+        """Request new sizes, the longest wait of a node first, and grant phases; for at most `EXAMINED_AT_ONCE` pods.
 
-        Of more, namespaces have their turns: pods of one that wait, on nodes where something always changes, would be
-        looked at in each cycle, and nobody else's.
+        If more are due, namespaces take turns. Otherwise one namespace with waiting pods on busy nodes would take every
+        cycle.
 
-        What the scheduler counts as free must include all that it was told to expect.
+        The free room of the scheduler must include all sizes that it received through ``expect``.
         """
         for node in self._relieved:
             for key in self._waiting.pop(node, {}):
@@ -275,55 +278,57 @@ class PhaseResizer:
             due.append(touched)
         pods = self._running(due, self._clock.now())
         rooms: dict[str, Amounts] = {}
-        for one in sorted(pods, key=lambda pod: pod.known.progress.since_seconds):
+        for phased_pod in sorted(pods, key=lambda pod: pod.known.progress.since_seconds):
             try:
-                patches = self._size(one, rooms)
-            except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all others
-                self._cache.quarantine_object("pods", one.key, "phases", error)
+                patches = self._size(phased_pod, rooms)
+            except Exception as error:  # noqa: BLE001 - one faulty pod must not stop all others
+                self._cache.quarantine_object("pods", phased_pod.key, "phases", error)
                 continue
             if patches:
-                self._writes[one.key] = asyncio.create_task(self._write(one, patches), name=f"phase of {one.key}")
-            if one.known.progress.granted_seconds is None:
-                self._waiting.setdefault(one.pod.spec.node_name, {})[one.key] = None
+                self._writes[phased_pod.key] = asyncio.create_task(
+                    self._write(phased_pod, patches), name=f"phase of {phased_pod.key}"
+                )
+            if phased_pod.known.progress.granted_seconds is None:
+                self._waiting.setdefault(phased_pod.pod.spec.node_name, {})[phased_pod.key] = None
 
-    async def _write(self, one: _Phased, patches: Iterable[_Patch]) -> None:
+    async def _write(self, phased_pod: _Phased, patches: Iterable[_Patch]) -> None:
         try:
-            async with self._slots.slot(one.pod.metadata.namespace):
+            async with self._slots.slot(phased_pod.pod.metadata.namespace):
                 for patch in patches:
-                    await (self._resize if patch.why else self._emit)(one, patch)
+                    await (self._resize if patch.why else self._emit)(phased_pod, patch)
         except ApiError:
-            self._metrics.phase_resizes.labels("unanswered").inc()  # gone, another one, or for now
+            self._metrics.phase_resizes.labels("unanswered").inc()  # deleted, replaced, or a passing fault
         except ClusterError as error:
             self._metrics.phase_resizes.labels("unanswered").inc()
-            _LOG.warning("pods %s is resized later: %s", one.key, error)
+            _LOG.warning("pod %s: its new size is delayed: %s", phased_pod.key, error)
 
-    async def _resize(self, one: _Phased, patch: _Patch) -> None:
+    async def _resize(self, phased_pod: _Phased, patch: _Patch) -> None:
         try:
-            await self._client.patch(f"{_path(one.key)}/resize", patch.body, "strategic")
+            await self._client.patch(f"{_path(phased_pod.key)}/resize", patch.body, "strategic")
         except ApiError as error:
             if not _is_refusal(error):
                 raise
-            self._refused(one, error)
+            self._refused(phased_pod, error)
             return
-        one.known.refused, one.known.refusals = "", 0
+        phased_pod.known.refused, phased_pod.known.refusals = "", 0
         self._metrics.phase_resizes.labels(patch.why).inc()
 
-    async def _emit(self, one: _Phased, patch: _Patch) -> None:
-        known = one.known
+    async def _emit(self, phased_pod: _Phased, patch: _Patch) -> None:
+        known = phased_pod.known
         try:
-            await self._client.patch(_path(one.key), patch.body)
+            await self._client.patch(_path(phased_pod.key), patch.body)
         except ApiError as error:
             if not _is_refusal(error):
                 raise
             known.unwritten, known.grant_at = patch.grants, self._wall() + _pause(known.refused_grants)
             known.refused_grants += 1
-            _LOG.warning("pods %s is not told its phase now: %s", one.key, error)
+            _LOG.warning("pod %s: its granted phase can't be written now: %s", phased_pod.key, error)
             return
         known.granted, known.granted_at = patch.grants, self._wall()
         known.unwritten, known.refused_grants = ("", ""), 0
 
     def _phased_pods(self) -> list[str]:
-        """Return the keys of all pods with phases; what is remembered of others is forgotten."""
+        """Return the keys of all pods with phases, and forget the state of all others."""
         pods = [pod for job in self._phased for pod in self._cache.pods_of_job(job)]
         keys = dict.fromkeys(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods) | self._learned
         self._known = {key: known for key, known in self._known.items() if key in keys}
@@ -332,7 +337,7 @@ class PhaseResizer:
         return list(keys)
 
     def _running(self, keys: Iterable[str], now: float) -> list[_Phased]:
-        """Return those of the pods that run and have phases, with what they are at; the others are forgotten."""
+        """Return the state of those pods that run and have phases, and forget the others."""
         pods = []
         for key in keys:
             pod = self._cache.pods.get(key)
@@ -351,26 +356,26 @@ class PhaseResizer:
         owner = owned_key(pod.metadata, "Job")
         if owner is not None and owner in self._phased:
             return phases_of(self._cache.jobs[owner])
-        # What asks for nothing plain can't be resized.
+        # A pod with an unusual request can't be resized.
         able = key in self._learned and owner in self._cache.jobs and pod.spec.containers
         phases = learned_for(pod) if able else NO_PHASES
         return phases if phases and asked_by(pod).millicores else NO_PHASES
 
     def _follow(self, key: str, pod: PodObject, phases: Phases, now: float) -> _Known:
-        """Find out which phase a pod is in."""
+        """Update which phase a pod is in."""
         known, run = self._known.get(key), run_of(pod)
         if known is None or known.run != run:
             is_new_run = known is not None and known.run.partition("/")[0] == pod.metadata.uid
             left = Progress(0, now) if is_new_run else left_at(pod, phases, self._clock.from_wall, now)
             known = self._known[key] = _Known(run, left, on_its_way_at=self._wall())
             granted = index_of(pod.metadata.annotations.get(GRANTED_PHASE_ANNOTATION, ""), phases)
-            if granted is not None and not is_new_run:  # an operator before may have asked for that, and then for more
+            if granted is not None and not is_new_run:  # a former operator may have requested this size, and then more
                 known.on_its_way = Amounts(phases[granted].millicores, memory_from(phases, granted))
         before = known.progress
-        said = index_of(pod.metadata.annotations.get(PHASE_ANNOTATION, ""), phases)
-        if said is not None:
-            if said != before.position:
-                known.progress = before.entered(said, now)
+        stated = index_of(pod.metadata.annotations.get(PHASE_ANNOTATION, ""), phases)
+        if stated is not None:
+            if stated != before.position:
+                known.progress = before.entered(stated, now)
         elif before.position >= len(phases):  # its Job has fewer phases by now
             known.progress = before.entered(len(phases) - 1, now)
         elif shows_by_readiness(pod):
@@ -383,18 +388,18 @@ class PhaseResizer:
         return known
 
     def _score(self, left: Progress, phases: Phases, now: float) -> None:
-        """Compare how long a phase lasted with what was stated."""
+        """Observe the ratio of the actual to the stated length of a phase."""
         seconds = phases[left.position].seconds if left.position < len(phases) else None
         if seconds is not None and left.granted_seconds is not None:
             self._metrics.phase_length_ratio.observe((now - left.granted_seconds) / seconds)
 
-    def _size(self, one: _Phased, rooms: dict[str, Amounts]) -> list[_Patch]:
-        """Return what is to be written to a pod; what it asks for is taken off the room of its node."""
-        _, pod, phases, known = one
+    def _size(self, phased_pod: _Phased, rooms: dict[str, Amounts]) -> list[_Patch]:
+        """Return the writes for a pod, and take the requested size off the room of its node."""
+        _, pod, phases, known = phased_pod
         progress, now, node = known.progress, self._clock.now(), pod.spec.node_name
         asks = asked_by(pod)
         room = rooms.setdefault(node, self._room_of(node))
-        is_written = one.key in self._writes and not self._writes[one.key].done()
+        is_written = phased_pod.key in self._writes and not self._writes[phased_pod.key].done()
         echoes = known.asked is not None and known.asked != asks and self._wall() - known.asked_at < ECHO_SECONDS
         if known.asked is not None and (is_written or echoes):
             most = Amounts(*(max(wish, has) for wish, has in zip(known.asked, asks, strict=True)))
@@ -402,38 +407,38 @@ class PhaseResizer:
         if is_written:
             return []
         if known.refused and self._wall() < known.again_at:
-            return self._grant(one, known.refused)
+            return self._grant(phased_pod, known.refused)
         if echoes:
             return []
         held = set_for(pod)
         if held is not None and resize_pending(pod) == "Infeasible":
             known.infeasible = progress.position if known.wished < 0 else known.wished
-            return self._ask(one, held, "infeasible")
+            return self._ask(phased_pod, held, "infeasible")
         if known.infeasible == progress.position:
-            return self._grant(one, _INFEASIBLE)
+            return self._grant(phased_pod, _INFEASIBLE)
         phase = phases[progress.position]
         memory = memory_from(phases, progress.position) if asks.memory_bytes else 0
         needs = Amounts(phase.millicores, memory)
-        usage, waited = self._usage_of(one.key), now - progress.since_seconds
+        usage, waited = self._usage_of(phased_pod.key), now - progress.since_seconds
         used = usage.memory_bytes if usage is not None else None
         size = size_to_ask(Growth(needs, asks, waited, used), room)
-        has_enough = self._holds(one, needs)
+        has_enough = self._holds(phased_pod, needs)
         if size != asks:
             rooms[node] = _left(room, size, asks)
             known.wished = progress.position
-            grant = self._grant(one, signal_mistake(pod)) if has_enough and known.asked in (None, asks) else []
-            return [*grant, *self._ask(one, size, "asked")]
-        self._expect(one.key, pod.metadata.uid, None)
+            grant = self._grant(phased_pod, signal_mistake(pod)) if has_enough and known.asked in (None, asks) else []
+            return [*grant, *self._ask(phased_pod, size, "asked")]
+        self._expect(phased_pod.key, pod.metadata.uid, None)
         if has_enough:
-            return self._grant(one, signal_mistake(pod))
-        return self._grant(one, _HELD) if waited > GRANTED_ANYWAY_SECONDS else []
+            return self._grant(phased_pod, signal_mistake(pod))
+        return self._grant(phased_pod, _HELD) if waited > GRANTED_ANYWAY_SECONDS else []
 
-    def _holds(self, one: _Phased, needs: Amounts) -> bool:
-        """Whether a container has as much as it needs, and no kubelet is about to give it less.
+    def _holds(self, phased_pod: _Phased, needs: Amounts) -> bool:
+        """Whether a container has as much as it needs, and no kubelet is about to set less.
 
-        A kubelet that tells which spec it has taken in need not be guessed at.
+        A kubelet that reports its observed generation makes the guess unnecessary.
         """
-        _, pod, _, known = one
+        _, pod, _, known = phased_pod
         observed = pod.status.observed_generation
         if observed is not None:
             known.on_its_way = None
@@ -448,22 +453,22 @@ class PhaseResizer:
         surely = asks if less is None else Amounts(*(min(both) for both in zip(asks, less, strict=True)))
         return _is_set(pod) and all(has >= need for has, need in zip(surely, needs, strict=True))
 
-    def _ask(self, one: _Phased, size: Amounts, why: str) -> list[_Patch]:
-        asks, held = asked_by(one.pod), set_for(one.pod)
+    def _ask(self, phased_pod: _Phased, size: Amounts, why: str) -> list[_Patch]:
+        asks, held = asked_by(phased_pod.pod), set_for(phased_pod.pod)
         if held is not None and any(wish < has for wish, has in zip(asks, held, strict=True)):
-            one.known.on_its_way, one.known.on_its_way_at = asks, self._wall()
-        one.known.asked, one.known.asked_at = size, self._wall()
-        self._expect(one.key, one.pod.metadata.uid, size)
+            phased_pod.known.on_its_way, phased_pod.known.on_its_way_at = asks, self._wall()
+        phased_pod.known.asked, phased_pod.known.asked_at = size, self._wall()
+        self._expect(phased_pod.key, phased_pod.pod.metadata.uid, size)
         requests = {CPU: format_amount(CPU, size.millicores)}
         if size.memory_bytes:
             requests[MEMORY] = format_amount(MEMORY, size.memory_bytes)
-        container = {"name": one.pod.spec.containers[0].name, "resources": {"requests": requests}}
-        return [_Patch({"metadata": {"uid": one.pod.metadata.uid}, "spec": {"containers": [container]}}, why)]
+        container = {"name": phased_pod.pod.spec.containers[0].name, "resources": {"requests": requests}}
+        return [_Patch({"metadata": {"uid": phased_pod.pod.metadata.uid}, "spec": {"containers": [container]}}, why)]
 
-    def _grant(self, one: _Phased, note: str) -> list[_Patch]:
-        """Tell the work that it may go on, once for each phase, and when the phase should end."""
-        known, annotations = one.known, one.pod.metadata.annotations
-        phase = one.phases[known.progress.position]
+    def _grant(self, phased_pod: _Phased, note: str) -> list[_Patch]:
+        """Grant the phase to the work, once for each phase, with the time at which the phase should end."""
+        known, annotations = phased_pod.known, phased_pod.pod.metadata.annotations
+        phase = phased_pod.phases[known.progress.position]
         granted = known.progress.granted_seconds
         if granted is None:
             granted = self._clock.now()
@@ -481,31 +486,32 @@ class PhaseResizer:
             PHASE_ENDS_ANNOTATION: None if ends is None else format_micro_timestamp(self._clock.to_wall(ends)),
             PHASE_NOTE_ANNOTATION: note or None,
         }
-        return [_Patch({"metadata": {"uid": one.pod.metadata.uid, "annotations": changed}}, grants=grants)]
+        return [_Patch({"metadata": {"uid": phased_pod.pod.metadata.uid, "annotations": changed}}, grants=grants)]
 
-    def _refused(self, one: _Phased, error: ApiError) -> None:
+    def _refused(self, phased_pod: _Phased, error: ApiError) -> None:
         self._metrics.phase_resizes.labels("refused").inc()
-        self._expect(one.key, one.pod.metadata.uid, None)
-        known = one.known
+        self._expect(phased_pod.key, phased_pod.pod.metadata.uid, None)
+        known = phased_pod.known
         known.refusals, known.again_at = known.refusals + 1, self._wall() + _pause(known.refusals)
-        stays = format_amount(CPU, asked_by(one.pod).millicores)
+        stays = format_amount(CPU, asked_by(phased_pod.pod).millicores)
         known.refused = f"it can't be resized now and stays at {stays} of cpu: {error}"[:500]
-        _LOG.warning("pods %s: %s", one.key, known.refused)
-        self._touch((one.key,))  # its note says so
+        _LOG.warning("pod %s: %s", phased_pod.key, known.refused)
+        self._touch((phased_pod.key,))  # its note gives the reason
 
 
 def _is_refusal(error: ApiError) -> bool:
-    """Whether a write would be refused again: not that the pod is gone, is another one, or can't be written now."""
+    """Whether the server would refuse a write again; not for a pod that is gone or replaced, nor for a passing
+    fault."""
     return error.status not in (404, 409, 429) and error.status < 500
 
 
 def _pause(refusals: int) -> float:
-    """Return the seconds after one refusal more."""
+    """Return the seconds of the pause after another refusal."""
     return min(REFUSED_SECONDS * 2.0 ** min(refusals, MAX_DOUBLED), REFUSED_MOST_SECONDS)
 
 
 def _left(room: Amounts, size: Amounts, asks: Amounts) -> Amounts:
-    """Return the room that is left when a pod asks for another size."""
+    """Return the room that is left when a pod requests another size."""
     return Amounts(*(free - (want - has) for free, want, has in zip(room, size, asks, strict=True)))
 
 

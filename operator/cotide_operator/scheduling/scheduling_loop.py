@@ -8,10 +8,12 @@
                 `--- watch                                                                 |
     service samples, new models --inbox--> next cycle <--- what was refused ---------------'
 
-Woken by changes, by its inbox and by the engine's own timers; between two cycles it leaves the process at least as
-much time as the last cycle took, so that changes gather and one cycle serves many of them. Invariants: nothing is
-decided before everything was listed once, nor after `stop`; each instruction leads to exactly one outcome; every
-call of the engine can be recorded and replayed; an object that the engine fails over is left out, and ends nothing.
+Changes, its inbox and the engine's own timers wake it. Between two cycles it leaves the process at least as much time
+as the last cycle took, so that one cycle serves several changes.
+
+Invariants: no decision is made before everything was listed once, nor after `stop`; each instruction leads to exactly
+one outcome; every call of the engine can be recorded and replayed; the loop quarantines an object that makes the engine
+fail, and continues.
 """
 
 from __future__ import annotations
@@ -48,45 +50,45 @@ from cotide_operator.translation.event_source import ENGINE, EventSource
 from cotide_operator.translation.pod_times import noted
 
 GATHER_SECONDS: Final = 0.002
-"""Shortest wall pause between two cycles; chosen: a few changes of a burst gather, nobody notices the delay."""
+"""Shortest wall pause between two cycles; chosen: a few changes of a burst gather, and the delay is unnoticeable."""
 GATHER_MOST_SECONDS: Final = 0.05
 """Longest such pause."""
 AHEAD_PODS: Final = 200
-"""Pods that are translated ahead in one go; chosen: 2 ms, between which pages of lists are taken."""
+"""Pods that are translated ahead at once; chosen: 2 ms, between which pages of lists arrive."""
 AHEAD_SECONDS: Final = 0.02
-"""Wall seconds after which it is looked for more of them; chosen: two or three times a page of a list."""
+"""Wall seconds between two such batches; chosen: two or three times a page of a list."""
 RESUMED_TOGETHER: Final = 200
-"""Pods whose notes are read in one go at the start; chosen: about 3 ms."""
+"""Pods that are restored at once at the start; chosen: about 3 ms."""
 PUBLISH_SECONDS: Final = 1.0
 """Wall seconds between two publications of queue positions and predicted starts; chosen for a reader."""
 MAX_RECOVERIES: Final = 100
-"""New engines in a row of which each fails at once; chosen: so many bad objects at the same moment are a defect."""
+"""New engines in a row that fail at once; chosen: so many bad objects at the same moment are a defect."""
 RETRY_SECONDS: Final = 1.0
-"""Wall seconds after which an object that the engine failed over is tried once more; chosen: an innocent one is placed
-within 2 s, and the new engine has taken in what else there is."""
+"""Wall seconds after which an object that made the engine fail is tried once more; chosen: an innocent pod is placed
+within 2 s, and the new engine has received all other objects."""
 RETRIED_KEPT: Final = 1000
-"""Objects of which it is kept that they were tried again; chosen."""
+"""Remembered objects with a second try; chosen."""
 PUBLISH_SHARE: Final = 50.0
 """A publication may take at most one part in this many of the time: a long queue is published less often."""
 
 
 class Outcomes(Protocol):
-    """Who publishes decisions (the reporter): events, annotations, statuses and metrics."""
+    """Publishes decisions (the reporter): events, annotations, statuses and metrics."""
 
     def events(self, events: Sequence[Event], arrivals: Sequence[Pod]) -> None:
-        """Follow pods that changed or went."""
+        """Process changed and deleted pods."""
         ...
 
     def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> Mapping[str, BindNote]:
-        """Take the instructions of one cycle; return what goes with its bindings, by the uid of the pod."""
+        """Process the instructions of one cycle; return the notes of its bindings, by the uid of the pod."""
         ...
 
     def alarmed(self, alarms: Alarms, now: float) -> None:
-        """Take what the overload monitor saw in one cycle."""
+        """Process the alarms of the overload monitor in one cycle."""
         ...
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
-        """Take over what an earlier run noted on pods."""
+        """Restore the decisions that an earlier run wrote on pods."""
         ...
 
     async def publish_queue(self, scheduler: Scheduler, now: float) -> None:
@@ -95,19 +97,19 @@ class Outcomes(Protocol):
 
 
 class Record(Protocol):
-    """Who keeps what went into the engine and what came out (the ledger)."""
+    """Records the input and output of the engine (the ledger)."""
 
     def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
-        """Keep one call of `Scheduler.handle`."""
+        """Record one call of `Scheduler.handle`."""
         ...
 
     def renew(self) -> None:
-        """Begin another record: a new engine follows, which does not know what went before."""
+        """Begin another record: a new engine without state follows."""
         ...
 
 
 class _Records:
-    """Several records that are kept alike."""
+    """Several records with the same entries."""
 
     def __init__(self, *kept: Record) -> None:
         self._kept = kept
@@ -122,34 +124,34 @@ class _Records:
 
 
 def records(*kept: Record | None) -> Record | None:
-    """Return what keeps all of the records that there are."""
-    there = [record for record in kept if record is not None]
-    if len(there) < 2:
-        return there[0] if there else None
-    return _Records(*there)
+    """Return one record that writes to all given records, or None without any."""
+    present = [record for record in kept if record is not None]
+    if len(present) < 2:
+        return present[0] if present else None
+    return _Records(*present)
 
 
 class Watcher(Protocol):
-    """Who learns from what the engine saw (the sample collector)."""
+    """Learns from the events and the state of the engine (the sample collector)."""
 
     def feed(self, state: ClusterState, events: Sequence[Event], now: float) -> None:
-        """Look at the events of one cycle and at the state after them."""
+        """Read the events of one cycle and the state after them."""
         ...
 
     def decided(self, instructions: Sequence[Instruction], now: float) -> None:
-        """Take the instructions of that cycle."""
+        """Read the instructions of that cycle."""
         ...
 
 
 class EventForecaster(Protocol):
-    """Adds forecasts to the events of a cycle, beside those of the engine's own models."""
+    """Adds forecasts to the events of a cycle, next to those of the engine's own models."""
 
     def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
         """Return the events that follow the events of a cycle."""
         ...
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
-        """Take the instructions of a cycle."""
+        """Read the instructions of a cycle."""
         ...
 
     def begin_anew(self) -> None:
@@ -158,14 +160,14 @@ class EventForecaster(Protocol):
 
 
 class Growing(Protocol):
-    """Who gives room to pods that run, before anybody new has it (the resizer of phases)."""
+    """Gives room to running pods before new pods (the resizer of phases)."""
 
     def wants(self) -> bool:
-        """Whether there is anything to look at."""
+        """Whether any pod waits for examination."""
         ...
 
     def take_room(self) -> None:
-        """Say what pods ask for from now on; the event source keeps them as requested sizes."""
+        """Request new sizes of pods; the event source keeps them as requested sizes."""
         ...
 
 
@@ -175,13 +177,13 @@ class SchedulingLoop:
     Parameters
     ----------
     scheduler : Scheduler
-        Nobody else may call its `handle`.
+        Only the loop calls its `handle`.
     cache, event_source, binder, outcomes, clock :
         See their modules.
     record, watcher, event_forecaster : optional
         Ledger, sample collector and run times.
     remake : callable, optional
-        Makes the engine that follows one which failed; without it such a failure is the loop's.
+        Makes the engine that follows a failed one; without it such a failure ends the loop.
     """
 
     def __init__(
@@ -209,7 +211,7 @@ class SchedulingLoop:
         """Set while this replica leads."""
         self._inbox: list[Event] = []
         self._in_hand = False
-        """Whether events were taken that the engine has not handled yet, or whose outcome is not carried out."""
+        """Whether a cycle is under way: its events are collected, and its instructions are not all handed over."""
         self._awaited: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
         self._stopped = False
@@ -217,13 +219,13 @@ class SchedulingLoop:
         self._gang_kernels = GangKernels()
         self._failures = 0
         self._retried: dict[tuple[Kind, str], tuple[str, str]] = {}
-        """Uid and version of each object that got its second try, by kind and key."""
+        """Uid and version of each object that had its second try, by kind and key."""
         self._models: ModelsChanged | None = None
         self._now = float("-inf")
         self._cycle_seconds = 0.0
         self.cycles = 0
         self.fully_synced = False
-        """Whether the engine was told of all that there was when it was made."""
+        """Whether the engine has received all objects that existed when it was made."""
         self.started_monotonic: float | None = None
         cache.subscribe(lambda _kind, _key: self._wake.set())
 
@@ -235,18 +237,18 @@ class SchedulingLoop:
         self._wake.set()
 
     def nudge(self) -> None:
-        """Look again whether there is anything to do."""
+        """Check again for work."""
         self._wake.set()
 
     async def caught_up(self) -> None:
-        """Wait until all that was told so far is handled, and at first until anything was."""
+        """Wait until all events so far are handled, and at first until there were any."""
         if self._inbox or self._in_hand or not self.cycles:
             handled = asyncio.get_running_loop().create_future()
             self._awaited.append(handled)
             await handled
 
     def refused(self, report: Report) -> None:
-        """Take what was not carried out into the next cycle; every report of the binder comes here."""
+        """Put a refused instruction into the next cycle; the binder sends each report here."""
         if isinstance(report, BindReport) and not report.bound:
             bind, answer = report.bind, report.answer
             self.emit(BindRefused(bind.key, bind.uid, bind.node, answer.code, answer.reason, report.retry))
@@ -255,7 +257,7 @@ class SchedulingLoop:
             self.emit(EvictRefused(evict.key, evict.uid, evict.node, answer.code, answer.reason, report.retry))
 
     def stop(self) -> None:
-        """Decide nothing from now on; what was handed to the binder is the binder's to finish."""
+        """Decide nothing from now on; the binder finishes the instructions that it has."""
         self._stopped = True
         self._wake.set()
 
@@ -274,7 +276,7 @@ class SchedulingLoop:
         ready : callable, optional
             Called once, after the first cycle.
         inheriting : callable, optional
-            Awaited once, when everything was listed and before the first cycle.
+            Awaited once, after everything was listed and before the first cycle.
         """
         while not (self._cache.synced or self._stopped):
             self._wake.clear()
@@ -285,9 +287,7 @@ class SchedulingLoop:
         while not self._stopped:
             if self._due():
                 await self._cycle(binder)
-                while (
-                    self._event_source.is_partial and not self._stopped
-                ):  # all that is there, before anything is decided
+                while self._event_source.is_partial and not self._stopped:  # all existing objects, before any decision
                     await asyncio.sleep(0)
                     await self._cycle(binder)
             if self.cycles == 1 and self.started_monotonic is None:
@@ -303,28 +303,28 @@ class SchedulingLoop:
             await self._pause(binder, next_publication)
 
     def backoffs(self) -> list[NodeBackoffRestored]:
-        """Return what the engine knows of nodes that refused pods."""
+        """Return the engine's back-offs of nodes that refused pods."""
         return self.scheduler.state.backoffs(self._now)
 
     def is_calm(self) -> bool:
-        """Whether nothing is to be decided now: what keeps everybody waiting for a moment may be done."""
+        """Whether no decision is due, so that work that blocks the loop for a moment may run."""
         busy = self._inbox or self._in_hand or self._awaited or self._event_source.waiting
         return not busy and not self.scheduler.pending()["active"]
 
     async def translate_ahead(self) -> None:
-        """Translate pods while there is time for it: while lists come, and while another replica leads."""
+        """Translate pods in spare time: while lists arrive, and while another replica leads."""
         while not self.cycles:
             await asyncio.sleep(0 if self._event_source.translate_ahead(AHEAD_PODS) else AHEAD_SECONDS)
 
     async def _resume(self) -> None:
-        """Take over what an earlier run noted on pods, a few at a time: the first bindings need not wait for it."""
+        """Restore what an earlier run wrote on pods, a few at a time, so that the first bindings do not wait for it."""
         pods = list(self._cache.pods.values())
         for start in range(0, len(pods), RESUMED_TOGETHER):
             await asyncio.sleep(0)
             self._outcomes.resumed(noted(pods[start : start + RESUMED_TOGETHER]))
 
     def _due(self) -> bool:
-        """Whether the engine has anything to look at; a publication alone is no reason to call it."""
+        """Whether the engine has work; a publication alone does not call it."""
         if self._inbox or self._awaited or self._event_source.waiting or not self.cycles or self._grows():
             return True
         return self._is_time()
@@ -335,11 +335,11 @@ class SchedulingLoop:
         return wakeup is not None and wakeup <= self._clock.now()
 
     async def _cycle(self, binder: Binder) -> None:
-        """One call of the engine, and what follows from it; the loop's other work has its turn between the parts.
+        """Call the engine once and process the result; other work of the event loop runs between the parts.
 
-        A call that tells an engine that knows nothing a part of what there is counts as no cycle: nothing is decided.
-        Nothing but this task reads what is in between: what was collected is told, and what was decided is published
-        and handed over, before anything more is collected.
+        While a new engine has received a part of the objects only, the call decides nothing and counts as no cycle.
+        Only this task collects events. It passes the collected events on, publishes the decisions and hands them over
+        before it collects again.
         """
         turn = Turn()
         self._in_hand = True
@@ -362,12 +362,12 @@ class SchedulingLoop:
         if not events:
             if self.cycles and not (awaited or self._grows() or self._is_time()):
                 self._in_hand = False
-                return  # objects changed in what does not matter, as by our own notes: there is nothing to decide
+                return  # the changes have no effect, such as our own annotations: no decision is due
             events.append(Tick())
         started = time.perf_counter()
         try:
             instructions = self._decide(events, now)
-        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+        except Exception as error:  # noqa: BLE001 - one faulty object must not stop all others
             self._awaited += awaited
             self._recover(error, events)
             return
@@ -391,13 +391,13 @@ class SchedulingLoop:
         binder.carry_out(instructions, notes)
         self._in_hand = False
         for handled in awaited:
-            if not handled.done():  # whoever waited may have been cancelled
+            if not handled.done():  # the waiting task may have been cancelled
                 handled.set_result(None)
 
     def _decide(self, events: list[Event], now: float) -> list[Instruction]:
-        """Let the engine decide; where pods that run want room, they have their choice of it first.
+        """Let the engine decide; running pods that need room take it first.
 
-        The engine is then told in two calls, of which the first decides nothing. ``events`` has all of them.
+        The engine then receives the events in two calls, and the first decides nothing. ``events`` gets all of them.
         """
         if self.growing is None or not self.fully_synced or not self._grows():
             return self._handle(events, now)
@@ -417,15 +417,15 @@ class SchedulingLoop:
         return self.growing is not None and self.growing.wants()
 
     def _recover(self, error: Exception, events: Sequence[Event]) -> None:
-        """Set aside what the engine failed over, and begin with a new engine, which is told everything else.
+        """Quarantine the object that made the engine fail, and start a new engine with everything else.
 
-        What it had decided and the API server has not carried out yet is decided again; the binder, which still has it
-        in hand, refuses the second binding.
+        The new engine repeats decisions that the API server has not carried out yet; the binder, which still processes
+        them, refuses the second binding.
 
         Raises
         ------
         Exception
-            What the engine raised, where it names no object, or fails again and again.
+            The engine's exception, if it names no object or recurs too often.
         """
         self._failures += 1
         key, cache = self.scheduler.handling, self._cache
@@ -436,7 +436,7 @@ class SchedulingLoop:
             raise error
         cache.quarantine_object(kind, key, ENGINE, error)
         self._retry_once(kind, key)
-        # What kubelets refused no watch tells again; at a start some of it may not have been taken in yet.
+        # The watch does not repeat refusals of kubelets; at a start some of them may not be applied yet.
         self._inbox += [*self.backoffs(), *(event for event in events if isinstance(event, NodeBackoffRestored))]
         self.scheduler, self.fully_synced = self._remake(), False
         self._event_source.restart()
@@ -448,7 +448,7 @@ class SchedulingLoop:
             self._record.renew()
 
     def _retry_once(self, kind: Kind, key: str) -> None:
-        """Let a new engine try an object once more: the fault may have been the state of the old one."""
+        """Let a new engine try an object once more: the state of the old one may have been the fault."""
         entry = self._cache.quarantine.get(kind, key)
         if entry is None or self._retried.get((kind, key)) == (entry.uid, entry.version):
             return
@@ -457,7 +457,7 @@ class SchedulingLoop:
         self._retried[kind, key] = entry.uid, entry.version
 
         def retry() -> None:
-            if self._cache.quarantine.get(kind, key) is entry:  # else it changed, or is gone
+            if self._cache.quarantine.get(kind, key) is entry:  # otherwise it changed, or is gone
                 self._cache.quarantine.forget(kind, key)
                 self._event_source.mark(kind, key)
                 self._wake.set()
@@ -465,7 +465,7 @@ class SchedulingLoop:
         asyncio.get_running_loop().call_later(RETRY_SECONDS, retry)
 
     async def _pause(self, binder: Binder, next_publication: float) -> None:
-        # Before the wait and not after it: changes of a burst gather, and one that comes alone is not held up.
+        # Before the wait and not after it: changes of a burst gather, and a single one is not delayed.
         await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
         if not (self._inbox or self._awaited or self._event_source.waiting or self._grows() or self._stopped):
             wakeup = self.scheduler.next_wakeup(self._now)

@@ -1,7 +1,8 @@
-"""What stands in shadow where decisions are carried out: nothing is.
+"""The stand-ins that carry out no decision in shadow mode.
 
-Used by `assembly` under ``mode: shadow``. The engine's binds stay assumed until the watch shows where the cluster's own
-scheduler put the pod. Invariant: nothing here reaches the API server; the client, which only reads there, would refuse.
+`assembly` uses them under ``mode: shadow``. The engine's binds stay assumed until the watch shows the node that the
+cluster's own scheduler chose. Invariant: nothing here reaches the API server; the client is read-only there, and would
+refuse.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from cotide_operator.scheduling.binder import Binder, BindNote
 
 
 class ShadowBinder(Binder):
-    """Takes decisions and drops them."""
+    """Accepts decisions and drops them."""
 
     def carry_out(self, instructions: Sequence[Instruction], notes: Mapping[str, BindNote]) -> None:
         """Do nothing."""
@@ -26,7 +27,7 @@ class ShadowBinder(Binder):
 
 
 class ShadowDispatcher(ApiDispatcher):
-    """Takes writes that can wait and drops them."""
+    """Accepts low-priority writes and drops them."""
 
     def submit(
         self,
@@ -36,6 +37,6 @@ class ShadowDispatcher(ApiDispatcher):
         *arguments: *Arguments,
         urgent: bool = False,
     ) -> bool:
-        """Do nothing, as if it were done."""
+        """Do nothing, and report success."""
         del key, work, namespace, arguments, urgent
         return True

@@ -1,16 +1,16 @@
-"""Sees to the volumes of a pod before it is bound: says for which node, and waits until they are there.
+"""Prepares the volumes of a pod before its binding: selects the node, and waits until the volumes exist.
 
-Asked by `binder` for a binding whose pod has claims that wait for it to have a node. A volume that is there already is
-reserved for its claim; for one that is to be made the claim is told the node. Then, as drawn::
+`binder` calls it for a binding if claims of the pod wait for a node. An existing volume is reserved for its claim. A
+claim that needs a new volume receives the node. The states::
 
     decided -> written -> waits --all claims bound-----------------> the pod is bound
-                 |          |----- a claim lost its node, is gone -> refused, decided anew
-                 |          `----- time-out: the node is taken back, `-> refused, decided anew, elsewhere
-                 `- 409: somebody was faster -> refused, decided anew
+                 |          |----- a claim lost its node, is gone -> refused, decided again
+                 |          `----- time-out: the node is taken back, `-> refused, decided again, on another node
+                 `- 409: another writer was faster -> refused, decided again
 
-What is written stays when this replica stops: the claim's annotation names the node, the next leader decides on that
-node and waits on. Invariant: a claim's node is taken back only where this replica waited for it in vain; a volume that
-was reserved here is offered to no other claim, whether the watch has shown it yet or not.
+The writes stay when this replica stops: the claim's annotation names the node, and the next leader decides on that node
+and continues to wait. Invariant: a claim loses its node only after this replica waited for it until the time-out. A
+volume that is reserved here is offered to no other claim, even before the watch shows the reservation.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from cotide_operator.translation.volumes.reader import VolumeReader
 _LOG = logging.getLogger(__name__)
 
 AVOIDED_TIMES: Final = 5.0
-"""A node for which no volume was made in time is left out for so many time-outs; chosen."""
+"""Time-outs during which a node is avoided after it made no volume in time; chosen."""
 WRITES_AT_ONCE: Final = 32
-"""Claims and volumes that are written at a time; chosen: a namespace alone has half of them, as many as pods of a Job
-are made at a time. What hangs in one namespace delays no other."""
+"""Claims and volumes with a write in flight. Chosen: one namespace alone has half of them, as many as pods of a Job are
+created at a time. A hanging write in one namespace delays no other."""
 WOKEN_AT_ONCE: Final = 32
-"""Pods that look at their claims in one turn of the loop; chosen: about 5 ms."""
+"""Pods that check their claims in one turn of the loop; chosen: about 5 ms."""
 REASON: Final = "VolumesNotBound"
 Refused = tuple[Answer, bool]
 """An answer, and whether the pod may be tried again."""
 _BY_US: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
-"""What kube-scheduler writes, too: the volume is given back when the claim goes."""
+"""The annotation that kube-scheduler also writes: the volume is released with the claim."""
 
 
 class VolumeBinder:
@@ -56,7 +56,7 @@ class VolumeBinder:
     Parameters
     ----------
     reader : VolumeReader
-        What is known of claims; it is told which nodes to avoid.
+        State of claims; it receives the nodes to avoid.
     timeout_seconds : float
         Wall seconds that claims have to be bound (kube-scheduler's ``bindTimeoutSeconds``).
     """
@@ -68,11 +68,11 @@ class VolumeBinder:
         self._timeout_seconds = timeout_seconds
         self._slots = FairSemaphore(WRITES_AT_ONCE)
         self._waits: dict[str, dict[asyncio.Event, str]] = {}
-        """By claim, and by pod: of each pod that waits one, with its namespace; pods may share a claim."""
+        """By claim and pod: an event for each waiting pod, with its namespace. Pods may share a claim."""
         self._woken: FairQueue[asyncio.Event] = FairQueue()
-        """Of pods that are to look at their claims again."""
+        """Events of pods that are due to check their claims."""
         self._reserved: dict[str, str] = {}
-        """Volume to the uid of the claim that it was reserved for, until the watch shows it."""
+        """Volume to the uid of the claim that reserved it, until the watch shows it."""
         cache.subscribe(self._changed)
 
     def concerns(self, bind: Bind) -> bool:
@@ -84,13 +84,13 @@ class VolumeBinder:
         return opened is None or bool(opened)
 
     async def prepare(self, bind: Bind) -> Refused | None:
-        """Write what the claims need, and wait; return why the pod can't be bound, None when its volumes are there."""
+        """Write what the claims need, and wait; return why the pod can't be bound, None if its volumes exist."""
         pod, node = self._cache.pods.get(bind.key), self._cache.nodes.get(bind.node)
         if pod is None or pod.metadata.uid != bind.uid:
             return _gone(f"pod {bind.key} is gone")
         opened = self._reader.opened(pod)
         if node is None or opened is None:
-            return _again("what its volumes depend on changed meanwhile")
+            return _again("the state of its volumes changed meanwhile")
         translated = translate_node(node)
         chosen = volumes_for(translated, tuple(self._without_reserved(waiting_claim) for waiting_claim in opened))
         if chosen is None:
@@ -106,9 +106,9 @@ class VolumeBinder:
         made = [claim for claim, volume in zip(claims, chosen, strict=True) if not volume]
         return await self._await_bound(bind, claims, made)
 
-    def _without_reserved(self, one: WaitingClaim) -> OpenClaim:
-        """Leave out what was reserved for others and is not seen as such yet."""
-        uid, choice = one.claim.metadata.uid, one.choice
+    def _without_reserved(self, waiting_claim: WaitingClaim) -> OpenClaim:
+        """Leave out volumes with a reservation for other claims that the watch does not show yet."""
+        uid, choice = waiting_claim.claim.metadata.uid, waiting_claim.choice
         free = tuple(volume for volume in choice.volumes if self._reserved.get(volume.name, uid) == uid)
         if len(free) == len(choice.volumes):
             return choice
@@ -121,7 +121,7 @@ class VolumeBinder:
             await self._select(claim, node)
 
     async def _select(self, claim: ClaimObject, node: str | None) -> None:
-        """Tell a claim its node, or take it back; refused where somebody changed it since it was read."""
+        """Write the node of a claim, or remove it; refused if the claim changed since it was read."""
         metadata = claim.metadata
         path = f"/api/v1/namespaces/{metadata.namespace}/persistentvolumeclaims/{metadata.name}"
         written = {"resourceVersion": metadata.resource_version, "annotations": {SELECTED_NODE: node}}
@@ -130,7 +130,7 @@ class VolumeBinder:
 
     async def _reserve(self, claim: ClaimObject, name: str) -> None:
         volume = self._cache.persistentvolumes.get(name)
-        if volume is None:  # since it was chosen: another claim was written first
+        if volume is None:  # deleted since the choice: another claim was written first
             raise ClusterError(f"volume {name} is gone")
         if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == claim.metadata.uid:
             return
@@ -149,12 +149,12 @@ class VolumeBinder:
                     f"/api/v1/persistentvolumes/{name}", {"metadata": metadata, "spec": {"claimRef": of}}
                 )
         except ClusterError:
-            # Without an answer, too: if it was written, what another claim writes is refused for its version.
+            # Also without an answer: if the write succeeded, the version makes the server refuse another claim's write.
             self._reserved.pop(name, None)
             raise
 
     async def _await_bound(self, bind: Bind, claims: list[ClaimObject], made: list[ClaimObject]) -> Refused | None:
-        """Wait until all claims are bound; those of which a volume is made must keep their node meanwhile."""
+        """Wait until all claims are bound; claims that need a new volume must keep their node meanwhile."""
         changed = asyncio.Event()
         namespace = namespace_of_key(bind.key)
         keys = [bind.key, *(key_of(claim.metadata) for claim in claims)]
@@ -182,7 +182,7 @@ class VolumeBinder:
     def _look(
         self, bind: Bind, claims: list[ClaimObject], made: list[ClaimObject], selected: set[str]
     ) -> tuple[bool, Refused | None]:
-        """Return whether there is still anything to wait for, and why it was in vain."""
+        """Return whether to go on waiting, and why the wait failed."""
         pod, node = self._cache.pods.get(bind.key), self._cache.nodes.get(bind.node)
         if pod is None or pod.metadata.uid != bind.uid or pod.metadata.deletion_timestamp is not None:
             return False, _gone(f"pod {bind.key} is gone")
@@ -212,7 +212,7 @@ class VolumeBinder:
         return waits, None
 
     async def _let_go(self, bind: Bind, made: list[ClaimObject]) -> Refused:
-        """Take the node back from the claims that are not bound, and look elsewhere for a while."""
+        """Remove the node from unbound claims, and avoid it for a while."""
         seconds = self._timeout_seconds
         for claim in made:
             key = key_of(claim.metadata)
@@ -243,7 +243,7 @@ class VolumeBinder:
             self._wake(tuple(self._waits))
 
     def _wake(self, keys: Iterable[str]) -> None:
-        """Have the pods look that wait for these: a few in each turn of the loop, since a crowd may share a claim."""
+        """Wake the pods that wait for these claims, a few in each turn of the loop: many pods may share a claim."""
         if not self._waits:
             return
         is_due = bool(self._woken)

@@ -1,7 +1,7 @@
-"""Which of a pod's scheduling constraints we honour, as core values, and which we don't, as field paths.
+"""Translates a pod's scheduling constraints: the supported ones to core values, the others to field paths.
 
-Called by `translation`. Invariant: a required constraint is either translated or named in `unsupported_fields`,
-never dropped. What concerns other pods and preferences is in `pod_rules`, what volumes demand in `volumes`.
+`translation` calls it. Invariant: a required constraint is either translated or named in `unsupported_fields`, never
+dropped. `pod_rules` translates rules about other pods and preferences, and `volumes` the demands of volumes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_TOLERATIONS: Final = (
     Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),
     Toleration("node.kubernetes.io/unreachable", "Exists", "", "NoExecute"),
 )
-"""What the admission plugin DefaultTolerationSeconds gives to each pod; a server without it changes nothing."""
+"""Tolerations that the admission plugin DefaultTolerationSeconds adds to each pod; harmless on a server without it."""
 
 
 def node_terms(affinity: Affinity | None) -> tuple[NodeTerm, ...]:
@@ -47,9 +47,9 @@ def tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
 
 
 def asked_images(spec: PodSpec) -> tuple[str, ...]:
-    """Return the images of all containers, init containers included, sorted; of too many containers none.
+    """Return the images of all containers, init containers included, sorted; empty with too many containers.
 
-    Each counts as often as it is named; a name that is too long is kept as an empty one, which no node has.
+    Each counts as often as it is named; a name that is too long becomes an empty one, which no node has.
     """
     containers = (*spec.init_containers, *spec.containers)
     if len(containers) > MAX_IMAGES_NAMED:
@@ -62,12 +62,12 @@ def asked_images(spec: PodSpec) -> tuple[str, ...]:
 
 
 def _with_tag(name: str) -> str:
-    """Return a name with the tag that is meant where none is written; the host of a registry may have a port."""
+    """Return a name with the default tag if it has none; the host of a registry may have a port."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Return the host ports that a pod takes; with ``hostNetwork`` each container port is one."""
+    """Return the host ports of a pod; with ``hostNetwork`` each container port is one."""
     ports = [
         HostPort(port.protocol or "TCP", port.host_ip or "0.0.0.0", number)  # noqa: S104 - a match rule, no socket
         for container in (*spec.containers, *(item for item in spec.init_containers if item.restart_policy == "Always"))
@@ -78,7 +78,7 @@ def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
-    """Return the paths of required constraints that we can't honour: such a pod stays pending and says so."""
+    """Return the paths of unsupported required constraints: such a pod stays pending, with the paths as its reason."""
     paths: list[str] = []
     if spec.affinity is not None:
         paths += _unsupported_affinity(spec.affinity)
@@ -91,7 +91,7 @@ def unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
 
 
 def claim_fields(spec: PodSpec) -> tuple[str, ...]:
-    """Return the paths of volumes that are claims: without the claims themselves nobody can judge them."""
+    """Return the paths of volumes that are claims: without the claims themselves they can't be judged."""
     paths = []
     for index, volume in enumerate(spec.volumes):
         if volume.persistent_volume_claim is not None:
@@ -102,7 +102,7 @@ def claim_fields(spec: PodSpec) -> tuple[str, ...]:
 
 
 def _disks(spec: PodSpec) -> list[str]:
-    """Return the paths of volumes that name a disk of which a node, or the cluster, may hold one writer only."""
+    """Return the paths of volumes that name a disk with at most one writer on a node, or in the cluster."""
     kinds = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
     fields = ("gce_persistent_disk", "aws_elastic_block_store", "iscsi", "rbd")
     return [
@@ -120,7 +120,7 @@ def _named(paths: list[str]) -> tuple[str, ...]:
 
 
 def _too_many(spec: PodSpec) -> list[str]:
-    """Return what has more entries than are looked at for every node."""
+    """Return the fields with more entries than are checked for every node."""
     terms = f"spec.nodeSelector and spec.affinity.nodeAffinity.{REQUIRED}"
     counts = (
         (terms, _selected(spec), MAX_REQUIREMENTS),
@@ -137,7 +137,7 @@ def _is_claim(volume: Volume) -> bool:
 
 
 def _selected(spec: PodSpec) -> int:
-    """Return how many entries select nodes; of more than `MAX_REQUIREMENTS` the rest is not looked at."""
+    """Return the number of entries that select nodes; beyond `MAX_REQUIREMENTS` the rest is not counted."""
     selected = 2 * len(spec.node_selector)
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None

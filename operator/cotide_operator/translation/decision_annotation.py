@@ -1,9 +1,9 @@
-"""The note on a pod that says why it is where it is: a `Decision` as short JSON, and back.
+"""The annotation of a pod that explains its placement: a `Decision` as short JSON, and back.
 
-Written by the binder (with the Binding's annotations) and by the annotator of waiting pods; read by
-``cotide explain``, which sees nothing but the API. Invariant: a note is never longer than `NOTE_LIMIT_BYTES`
-(an object's annotations share 256 KiB, and every watcher pays for each byte); what does not fit is counted, never
-silently lost: the largest groups of refused nodes stay, the others become ``more``.
+The binder writes it (with the Binding's annotations), and so does the annotator of waiting pods; ``cotide explain``,
+which has only the API, reads it. Invariant: a note is never longer than `NOTE_LIMIT_BYTES`, since an object's
+annotations share 256 KiB, and every watcher pays for each byte. Verdicts that do not fit are counted: the largest
+groups of refused nodes stay, the others become ``more``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ NOTE_LIMIT_BYTES: Final = 2048
 NOTE_VERSION: Final = 1
 
 VICTIMS_NAMED: Final = 8
-"""Chosen; and together no longer than a sentence. Of more victims the sentence tells the number."""
+"""Chosen; together no longer than a sentence. With more victims the sentence gives their number."""
 _MESSAGE_LIMIT: Final = 400
-"""Chosen: longest sentence kept, in bytes of JSON; the event holds the whole one."""
+"""Chosen: longest stored sentence, in bytes of JSON; the event holds the whole one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A decoded note: the decision, and how many refused nodes and verdicts had no room in it."""
+    """A decoded note: the decision, and the number of refused nodes and verdicts that did not fit."""
 
     decision: Decision
     more_verdicts: int = 0
@@ -45,9 +45,9 @@ class Note:
 def encode(decision: Decision) -> str:
     """Write a decision as at most `NOTE_LIMIT_BYTES` bytes of ASCII JSON.
 
-    Verdicts are kept from the largest group of nodes down; what is cut is counted in ``more``. Times stay on the
-    operator's clock, in seconds, rounded to milliseconds; probabilities to four digits: a note is for reading,
-    the ledger holds the exact values.
+    Verdicts are stored from the largest group of nodes down; the rest is counted in ``more``. Times stay on the
+    operator's clock, in seconds, rounded to milliseconds; probabilities to four digits. The note is for readers; the
+    ledger holds the exact values.
     """
     verdicts = sorted(decision.refused, key=lambda verdict: -verdict.nodes) if decision.refused else []
     kept = len(verdicts)
@@ -96,7 +96,7 @@ class _Refused(msgspec.Struct):
 
 
 class _Body(msgspec.Struct, rename="camel"):
-    """What `_body` writes; whatever else somebody wrote there is no note."""
+    """The JSON of `_body`; foreign content is no note."""
 
     v: int
     uid: str
@@ -123,11 +123,11 @@ _PAST: Final = msgspec.json.Decoder(_Past)
 _KNOWN: Final = msgspec.json.Decoder(_Known)
 _BODY: Final = msgspec.json.Decoder(_Body)
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, ValueError)
-"""What the decoder raises: nesting beyond Python's stack is a RecursionError, a lone surrogate a ValueError."""
+"""Exceptions of the decoder: nesting beyond Python's stack is a RecursionError, a lone surrogate a ValueError."""
 
 
 def decode_past(text: str) -> tuple[str, int, int] | None:
-    """Return uid, attempts and demotions of a note; None when it is none: a tenth of the work of `decode`."""
+    """Return uid, attempts and demotions of a note; None for an invalid one. A tenth of the work of `decode`."""
     if len(text) > NOTE_BYTES:
         return None
     try:
@@ -140,23 +140,23 @@ def decode_past(text: str) -> tuple[str, int, int] | None:
 def decode(text: str, key: str) -> Note:
     """Read a note back; ``key`` is the ``namespace/name`` of the pod that carries it.
 
-    Counts and times are clamped to what a counter and a timestamp can hold.
+    Counts and times are clamped to the range of a counter and a timestamp.
 
     Raises
     ------
     InputError
-        When the text is no note: someone else wrote the annotation, or another version did.
+        If the text is no note: another program or another version wrote the annotation.
     """
     field = f"annotation {DECISION_ANNOTATION}"
     if len(text) > NOTE_BYTES:
-        raise InputError(f"has {len(text)} characters, a decision that Cotide wrote at most {NOTE_BYTES}", field=field)
+        raise InputError(f"has {len(text)} characters; a decision of Cotide has at most {NOTE_BYTES}", field=field)
     try:
         version = msgspec.json.decode(text, type=_Version).v
         if version != NOTE_VERSION:
             raise InputError(f"is version {version!r} of the note, this command reads {NOTE_VERSION}")
         return _note(_BODY.decode(text), key)
     except _UNREADABLE as error:
-        raise InputError("is not a decision that Cotide wrote", field=field) from error
+        raise InputError("is not a decision of Cotide", field=field) from error
 
 
 class _Version(msgspec.Struct):
@@ -164,7 +164,7 @@ class _Version(msgspec.Struct):
 
 
 def is_noted(text: str | None, decision: Decision) -> bool:
-    """Return whether an annotation tells what is to be written of a pod that waits, or differs in its counters only."""
+    """Return whether an annotation is current for a waiting pod, apart from its counters."""
     if text is None or len(text) > NOTE_BYTES:
         return False
     try:
@@ -189,13 +189,14 @@ def _probability(value: float | None) -> float | None:
 
 
 def _ascii(body: dict[str, Any]) -> str:
-    """Write JSON in ASCII; orjson is ten times as fast, and knows no escapes for what is beyond ASCII."""
+    """Write JSON in ASCII; orjson is ten times as fast, but has no escapes beyond ASCII."""
     text = orjson.dumps(body).decode()
     return text if text.isascii() else json.dumps(body, separators=(",", ":"))
 
 
 def _body(decision: Decision, verdicts: list[NodeVerdict], kept: int) -> dict[str, Any]:
-    """Return what is noted; what is not there is left out: each byte is parsed, stored and sent to every watcher."""
+    """Return the content of the note; empty fields are left out: each byte is parsed, stored and sent to every
+    watcher."""
     forecast = decision.forecast
     body: dict[str, Any] = {
         "v": NOTE_VERSION,
@@ -299,7 +300,7 @@ def _duration(value: float | None) -> float | None:
 
 
 def _shortened(message: str) -> str:
-    """Cut by the length that JSON gives the sentence: an escaped letter takes six bytes."""
+    """Cut a sentence by its length in JSON: an escaped letter takes six bytes."""
     plain = message.isascii() and message.isprintable() and not ('"' in message or "\\" in message)
     if (len(message) if plain else len(json.dumps(message)) - 2) <= _MESSAGE_LIMIT - 2:
         return message
@@ -310,7 +311,7 @@ def _shortened(message: str) -> str:
 
 
 def _rounded(value: float | None, digits: int = 3) -> float | None:
-    """Round for the note; a value that JSON can't carry (nan, inf) is no value."""
+    """Round for the note; a value that JSON can't carry (nan, inf) becomes None."""
     if value is None or not math.isfinite(value):
         return None
     return round(float(value), digits)

@@ -1,12 +1,13 @@
-"""From the cache's changes to the events of one decision cycle.
+"""Translates the changes of the cache into the events of one decision cycle.
 
-Listens to the cache, remembers which objects changed, and translates each of them once when the loop asks.
-Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
-way; only a pod that was replaced by another of the same name is told as gone first. Namespaces take turns: one object
-that thousands of pods depend on delays another namespace's pod by one round. Invariant: what was told is exactly what
-the engine knows, so that a change that does not matter is found by comparing and never told; an object
-that can't be translated is quarantined and stops no other. Pods may be translated ahead of the first collection (see
-`pretranslation`), which makes no difference but in time.
+Subscribes to the cache, collects the keys of changed objects, and translates each of them once when the loop asks.
+Several changes of one object between two cycles become one event: the engine receives the latest state, not every
+change. The exception is a pod that another of the same name replaced: its deletion comes first. Namespaces take turns:
+an object that thousands of pods depend on delays another namespace's pod by one round.
+
+Invariant: this source keeps exactly what the engine knows. It finds a change without effect by comparison and emits no
+event. It quarantines an object that it can't translate, and goes on with all others. Pods may be translated ahead of
+the first collection (see `pretranslation`); the events are the same, only sooner.
 """
 
 from __future__ import annotations
@@ -77,46 +78,46 @@ from cotide_operator.translation.volumes.reader import VolumeReader
 _LOG = logging.getLogger(__name__)
 
 CHANGES_AT_ONCE: Final = 1000
-"""Of one kind that one cycle takes at most; chosen: twice as many pods as a cycle decides on."""
+"""Most changes of one kind in one cycle; chosen: twice as many pods as a cycle decides on."""
 COLLECT_SECONDS: Final = 0.01
-"""Of this thread's processor time, for the translation of pods and for that of all else before one cycle; chosen: a
-fifth of what one piece of work may take each. Some 500 pods, or one of the largest nodes."""
+"""Processor time of this thread for the translation of pods, and as much for all other kinds, before one cycle.
+Chosen: each is a fifth of the limit for one piece of work. Some 500 pods, or one of the largest nodes."""
 PAIRS_OF_VOLUMES: Final = 20_000
-"""Of a `PairBudget`, for the fan-outs and the claims of pods before one cycle. Chosen: some 10 ms, as above."""
+"""Limit of a `PairBudget` for the fan-outs and the claims of pods before one cycle. Chosen: some 10 ms, as above."""
 PAIRS_A_CLAIM: Final = 12
-"""What the translation of a pod costs for each claim that it names, in pairs. Measured: 6 us."""
+"""Cost in pairs of each claim that a translated pod names. Measured: 6 us."""
 FAN_OUT_AT_ONCE: Final = 1000
-"""Pods that one object puts up in one turn of its namespace. Chosen: .5 ms."""
+"""Pods that one object marks as changed in one turn of its namespace. Chosen: .5 ms."""
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
-"""Part of what is quarantined because the engine fails over it."""
+"""Part of the quarantine for objects that make the engine fail."""
 _EVENT_KINDS: Final[tuple[Kind, ...]] = (
     "nodes", "workloads", "namespaces", "poddisruptionbudgets", *SELECTOR_KINDS, "pods",
 )  # fmt: skip
-"""Kinds that events are made of, in their order."""
+"""Kinds that become events, in the order of the events."""
 _AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
-"""What a pod's translation depends on beside the pod."""
+"""Kinds that the translation of a pod depends on, apart from the pod."""
 
 
 class EventSource:
-    """Collects what changed and hands it over as events.
+    """Collects the changed objects and returns them as events.
 
     Parameters
     ----------
     cache : ObjectCache
-        Subscribed to at once.
+        The source subscribes to it at once.
     clock : Clock
     scheduler_names : tuple of str
-        Whose pods are ours.
+        The schedulers of our pods.
     subscribe : bool
-        Whether changes are listened to; else whoever hears of them calls `mark`, in the thread that collects.
+        Whether to listen to the cache; if not, the caller passes each change to `mark`, in the thread that collects.
     quarantine : callable, optional
-        Told of an object that can't be translated; without it the cache is.
+        Receives each object that can't be translated; the cache does by default.
 
     Attributes
     ----------
-    pods : the pods as the engine was told of them, by key.
-    volumes : what their claims demand.
+    pods : the pods as the engine knows them, by key.
+    volumes : the demands of their claims.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class EventSource:
         self.volumes = VolumeReader(cache)
         self._groups = PodGroupIndex()
         self._ahead: Pretranslator | None = Pretranslator(self._pretranslate)
-        """Until all that was there at the start is told."""
+        """Until the events of all objects of the start are out."""
         self._pods: dict[str, Pod] = {}
         self.pods: Mapping[str, Pod] = MappingProxyType(self._pods)
         self._nodes: dict[str, Node] = {}
@@ -150,14 +151,14 @@ class EventSource:
         self._budgets: dict[str, Budget] = {}
         self._arrivals: list[Pod] = []
         self._rules_seen = False
-        """Whether a pod selects others by label: from then on changed labels are told."""
+        """Whether a pod selects others by label: from then on changed labels become events."""
         self._relabelled: dict[str, None] = {}
-        """Pods whose labels alone changed before."""
+        """Pods that changed in their labels only, before that."""
         self._selects_namespaces = False
-        """Whether a pod selects namespaces by label: from then on labels of namespaces are told."""
+        """Whether a pod selects namespaces by label: from then on labels of namespaces become events."""
         self._asked_sizes: dict[str, tuple[str, Amounts]] = {}
-        """Sizes that were asked for and are not shown yet, with the pod's uid."""
-        for kind in (*KINDS, *OPTIONAL_KINDS):  # the lists may have begun before we were there
+        """Requested sizes that the watch does not show yet, with the pod's uid."""
+        for kind in (*KINDS, *OPTIONAL_KINDS):  # the lists may have started before this subscription
             for key in list(cache.objects(kind)):
                 self.mark(kind, key)
         if subscribe:
@@ -174,11 +175,11 @@ class EventSource:
 
     @property
     def is_partial(self) -> bool:
-        """Whether an engine that knew nothing was told a part of what there is: nothing may be decided on that."""
+        """Whether a new engine has received a part of the objects only: no decision may rest on that."""
         return self._changed.began and self._changed.first_left()
 
     def is_current(self, key: str) -> bool:
-        """Whether `pods` has a pod as the cache has it, or as far as it can be told."""
+        """Whether `pods` has a pod as the cache has it, or as far as events can express it."""
         return not self._changed.has("pods", key)
 
     def members_of(self, group: str) -> Iterable[str]:
@@ -186,7 +187,8 @@ class EventSource:
         return self._groups.concerned("gangpodgroups", group)
 
     def translate_ahead(self, most: int) -> bool:
-        """Translate up to so many pods for the first collection; False when there is nothing to do, now or any more."""
+        """Translate up to ``most`` pods for the first collection; False when there is nothing to do, now or any
+        more."""
         if self._ahead is None or not _AROUND_PODS.isdisjoint(self._cache.missing()):
             return False
         self._observations.refresh()
@@ -195,7 +197,7 @@ class EventSource:
     def collect(self) -> list[Event]:
         """Return the events of changes since the last call; those of pods come last.
 
-        The first call takes all, since nothing may be decided on a part of what there is; later ones a part.
+        The first call takes all changes, since no decision may rest on a part of the objects; later calls take a part.
         """
         events = self.collect_part()
         while self.is_partial:
@@ -203,16 +205,16 @@ class EventSource:
         return events
 
     def collect_part(self) -> list[Event]:
-        """Return the events of some changes: `CHANGES_AT_ONCE` of each kind at most, and what `COLLECT_SECONDS` allow.
+        """Return the events of some changes: at most `CHANGES_AT_ONCE` of each kind, within `COLLECT_SECONDS`.
 
-        Of each kind namespaces take turns, and at least one change is taken. `waiting` tells of the rest, and
-        `is_partial` of what was there at first.
+        Namespaces take turns within each kind, and each kind takes at least one change. `waiting` reports whether
+        changes remain, and `is_partial` whether objects of the start remain.
         """
         events: list[Event] = []
         if not self._live:
             self._observations.refresh()
         if not self._changed.began:
-            # A list comes by name; who came first is before who came later, as when they came one by one.
+            # A list is sorted by name; here the oldest pod comes first, as in a watch.
             self._changed.begin(self._created)
         turn = Turn(COLLECT_SECONDS, time.thread_time)
         self._collect("nodes", self._emit_node, events, turn)
@@ -230,16 +232,16 @@ class EventSource:
         return events if knew or not self._selects_namespaces else self._labels_of_namespaces() + events
 
     def _collect_pods(self, events: list[Event]) -> None:
-        self._put_up_dependents(Turn(COLLECT_SECONDS, time.thread_time))
+        self._mark_fan_outs(Turn(COLLECT_SECONDS, time.thread_time))
         self._pairs.begin()
         self._collect("pods", self._emit_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
-        if self._rules_seen and self._relabelled:  # those that don't fit into a turn are told in the next cycles
+        if self._rules_seen and self._relabelled:  # labels that don't fit into a turn follow in the next cycles
             self._changed.update("pods", self._relabelled)
             self._relabelled.clear()
             self._collect("pods", self._emit_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
 
-    def _put_up_dependents(self, turn: Turn) -> None:
-        """Go through the pods of objects that changed, while their turn and the share of their namespace last."""
+    def _mark_fan_outs(self, turn: Turn) -> None:
+        """Mark the pods of objects that changed, within the turn and the share of their namespace."""
         self._pairs.begin()
         while (part := self._fan_outs.take(self._dependents, FAN_OUT_AT_ONCE, self._pairs.is_spent)) is not None:
             namespace, pods = part
@@ -249,7 +251,7 @@ class EventSource:
                 return
 
     def _labels_of_namespaces(self) -> list[Event]:
-        """Tell of all namespaces, to an engine that shall know their labels before it hears of the first selector."""
+        """Return events for all namespaces: the engine needs their labels before the first selector."""
         events: list[Event] = []
         for name in list(self._cache.namespaces):
             self._guarded("namespaces", name, self._emit_namespace, events)
@@ -263,9 +265,9 @@ class EventSource:
                 return
 
     def expect_size(self, key: str, uid: str, size: Amounts | None) -> None:
-        """Count a pod with a size that is being asked for, until the watch shows it; None: as it is shown, again.
+        """Count a pod with a requested size until the watch shows it; with None, count it as the watch shows it.
 
-        Whoever asks counts the room that the engine knows as free; the engine must not bind anybody into it meanwhile.
+        The resizer has taken that room; the engine must not bind another pod into it meanwhile.
         """
         if size is not None:
             self._asked_sizes[key] = (uid, size)
@@ -273,7 +275,7 @@ class EventSource:
             self._changed.add("pods", key)
 
     def take_asked_sizes(self) -> list[Event]:
-        """Return the events of sizes that were asked for since the last collection."""
+        """Return the events of the sizes that were requested since the last collection."""
         events: list[Event] = []
         for key in list(self._asked_sizes):
             translated, pod = self._pods.get(key), self._cache.pods.get(key)
@@ -287,7 +289,7 @@ class EventSource:
         return events
 
     def _with_asked_size(self, key: str, translated: Pod, pod: PodObject) -> Pod:
-        """Return a pod with the size that was asked for where it does not show yet; it may have it already."""
+        """Return a pod with its requested size as long as the watch does not show it."""
         wish = self._asked_sizes.get(key)
         if wish is None:
             return translated
@@ -299,12 +301,12 @@ class EventSource:
         return with_size(translated, pod, size, is_phased=bool(self._phases_for(pod, translated.job)))
 
     def take_arrivals(self) -> list[Pod]:
-        """Return the pods of ours that were told for the first time, unbound, since the last call."""
+        """Return our unbound pods that had their first event since the last call."""
         arrivals, self._arrivals = self._arrivals, []
         return arrivals
 
     def restart(self) -> None:
-        """Tell everything again, to an engine that knows nothing."""
+        """Emit all objects again, to a new engine."""
         self._pods.clear()
         self._nodes.clear()
         self._workloads.clear()
@@ -318,15 +320,15 @@ class EventSource:
             self._changed.update(kind, self._cache.objects(kind))
 
     def _left_out(self, kind: Kind, key: str) -> bool:
-        """Whether the engine fails over an object, and so shall not hear of it."""
+        """Whether an object makes the engine fail, so that the engine must not receive it."""
         entry = self._cache.quarantine.get(kind, key)
         return entry is not None and entry.part == ENGINE
 
     def _guarded(self, kind: Kind, key: str, emit: Callable[[str, list[Event]], None], events: list[Event]) -> None:
-        """Translate one object; of one that makes us raise the engine goes on knowing what it was told last."""
+        """Translate one object; if it raises, the engine keeps the state that it received last."""
         try:
             emit(key, events)
-        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+        except Exception as error:  # noqa: BLE001 - one faulty object must not stop all others
             self._quarantine(kind, key, "translation", error)
 
     def _created(self, key: str) -> str:
@@ -334,7 +336,7 @@ class EventSource:
         return pod.metadata.creation_timestamp or "" if pod is not None else ""
 
     def mark(self, kind: Kind, key: str) -> None:
-        """Note that an object changed, or came, or went."""
+        """Record that an object was added, changed or deleted."""
         if not key:
             return
         if kind == "pods":
@@ -358,26 +360,29 @@ class EventSource:
             self._mark_class_dependency(kind, key)
 
     def _mark_volumes(self, kind: Kind, key: str) -> None:
-        """A claim, a volume or what they depend on changed: pods that name it may go elsewhere now."""
+        """Mark the nodes and pods that depend on a changed claim, volume or object behind it."""
         self._changed.update("nodes", self.volumes.nodes_concerned(kind, key))
         if kind == "persistentvolumeclaims":
             self._mark_dependents(kind, key)
-        else:  # the reader follows these, and no tenant writes them
+        else:  # the volume reader indexes these, and no tenant writes them
             self._mark_pods(self.volumes.concerned(kind, key))
 
     def _mark_group(self, kind: Kind, key: str) -> None:
-        """An object that says how large gangs are changed; thousands of pods may name it, so what it says counts."""
-        said = said_by(kind, self._cache.objects(kind).get(key))
-        if self._dependencies.get((kind, key), ()) == said:
+        """Mark the pods of a changed object that states the size of gangs, if that statement changed.
+
+        Thousands of pods may name the object.
+        """
+        sizes = said_by(kind, self._cache.objects(kind).get(key))
+        if self._dependencies.get((kind, key), ()) == sizes:
             return
         self._dependencies.pop((kind, key), None)
-        if said:
-            self._dependencies[kind, key] = said
+        if sizes:
+            self._dependencies[kind, key] = sizes
         self._mark_dependents(kind, key)
 
     def _mark_dependents(self, kind: Kind, key: str) -> None:
-        """Put up the pods that depend on an object, or note it for the next collection."""
-        if self._ahead is not None:  # what was translated ahead must be translated again
+        """Mark the pods that depend on an object, or note the object for the next collection."""
+        if self._ahead is not None:  # pods that are translated ahead need another translation
             self._mark_pods(self._dependents(kind, key))
         else:
             self._fan_outs.add(kind, key)
@@ -414,7 +419,7 @@ class EventSource:
         try:
             seen = self._observations.glance(pod, self._job_status(key))
             return seen, self._translate(pod, key, seen)
-        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+        except Exception as error:  # noqa: BLE001 - one faulty object must not stop all others
             self._quarantine("pods", key, "translation", error)
             return None
 
@@ -428,8 +433,8 @@ class EventSource:
         return phases_for(pod, self._cache.jobs.get(job) if job is not None else None)
 
     def _mark_class_dependency(self, kind: Kind, key: str) -> None:
-        """A Job, priority class or namespace changed: its pods may have another class now."""
-        if self._ahead is not None and kind == "jobs":  # its status counts, too
+        """Mark the pods of a changed Job, priority class or namespace: they may have another class now."""
+        if self._ahead is not None and kind == "jobs":  # the translation depends on its status, too
             for pod in self._cache.pods_of_job(key):
                 self._ahead.repeat(key_of(pod.metadata))
         if kind == "namespaces":
@@ -443,12 +448,13 @@ class EventSource:
             self._dependencies[kind, key] = digest
         if self._ahead is not None and kind != "jobs":
             self._ahead.repeat_all()
-        if not self._changed.began:  # all pods are still to be told
+        if not self._changed.began:  # no pod has been emitted yet
             return
         self._mark_dependents(kind, key)
 
     def _dependency_digest(self, kind: Kind, key: str) -> Any:
-        """Return what of a Job, priority class or namespace its pods' classes depend on; None when it is gone."""
+        """Return the fields of a Job, priority class or namespace that decide the class of its pods; None if
+        deleted."""
         if kind == "jobs":
             job = self._cache.jobs.get(key)
             return (job.spec.get("class"), job.spec.get("priority"), succeeded_of(job)) if job else None
@@ -459,7 +465,7 @@ class EventSource:
         return (self._cache.max_class_of(key), *max_priorities(namespace)) if namespace else None
 
     def _mark_limits(self, name: str) -> None:
-        """A namespace changed: its limits are told where it has any, or had."""
+        """Mark a changed namespace if it has limits, or had some."""
         namespace = self._cache.namespaces.get(name)
         limits = self._namespace(namespace) if namespace is not None else None
         if limits != self._namespaces.get(name):
@@ -548,7 +554,7 @@ class EventSource:
             return
         ahead = self._ahead.take(key) if self._ahead is not None else None
         if ahead is None:
-            # What is live was observed when it came; only a pod that was listed before, or left out, is not known.
+            # A live pod was observed at its change; a pod of the first list, or one that was left out, was not.
             known = self._observations.of(pod) if self._live else None
             translated = self._with_asked_size(key, self._translate(pod, key, known or self._observe(pod, key)), pod)
             self._pairs.charge(pod.metadata.namespace, PAIRS_A_CLAIM * self.volumes.claims_of(key))
@@ -561,7 +567,7 @@ class EventSource:
         if before is not None and self._only_relabelled(key, before, translated):
             return
         if translated == before or (before is None and translated.phase in _ENDED):
-            return  # nothing that matters, or a pod that ended before we ever watched
+            return  # no change that matters, or a pod that ended before the first watch
         self._pods[key] = translated
         self._note_rules(translated)
         if before is not None and before.phase not in _ENDED and translated.node is not None:
@@ -573,7 +579,7 @@ class EventSource:
             self._arrivals.append(translated)
 
     def _only_relabelled(self, key: str, before: Pod, translated: Pod) -> bool:
-        """Whether nothing but labels changed, which no pod reads yet."""
+        """Whether only labels changed, and no pod selects by label yet."""
         if (
             self._rules_seen
             or translated.labels == before.labels

@@ -1,9 +1,8 @@
-"""What owners write about disruption: on pods, on nodes and by the roles of nodes, and by disruption budgets.
+"""Annotations of owners about disruption: on pods, on nodes, by the roles of nodes, and disruption budgets.
 
-The one place that reads these words; docs/protection.md has the table of them. Called by `translation`, `evictor` and
-`consolidation`; `faults` and `node_annotation_faults` by `event_source` and `picture`, which warn. Pure.
-Invariant: a protection that is unreadable protects; a permission, a preference or a cost that is unreadable counts as
-not written.
+Only this module reads these words; docs/protection.md has their table. `translation`, `evictor` and `consolidation`
+call it; `event_source` and `picture` log the result of `faults` and `node_annotation_faults`. Pure. Invariant: an
+unreadable protection protects; an unreadable permission, preference or cost is ignored.
 
 Sources: https://karpenter.sh/docs/reference/annotations/ (pkg/utils/pod/scheduling.go, pkg/controllers/state/
 statenode.go), https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md,
@@ -44,10 +43,10 @@ SCALE_DOWN_DISABLED_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/scale-
 MEMORY_MEDIUM: Final = "Memory"
 EVICT_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/evict"
 PREFER_NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-"""The descheduler asks of these two whether they are present, and reads no value."""
+"""The descheduler checks only the presence of these two, and reads no value."""
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-"""On the mirror of a static pod: a file on its node is the pod, and deleting the mirror ends nothing
+"""On the mirror of a static pod: a file on its node defines the pod, and deleting the mirror ends nothing
 (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/)."""
 CONTROL_PLANE_ROLES: Final = (
     "node-role.kubernetes.io/control-plane",
@@ -84,17 +83,17 @@ _DURATION_CHARACTERS: Final = 64
 _SHOWN: Final = 40
 """Characters of an unreadable value in a sentence; chosen."""
 DURATIONS_KEPT: Final = 256
-"""Different durations that are remembered; chosen: pods of one template have the same."""
+"""Cached durations; chosen: pods of one template have the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionPreferences:
-    """What the annotations of one pod state; the first two, the preference and the cost as the fields of `events.Pod`.
+    """Annotations of one pod; the first two, the preference and the cost are the fields of `events.Pod`.
 
     Attributes
     ----------
     keeps_node : whether Karpenter's annotation protects the pod, which keeps its node even for a DaemonSet's pod.
-    movable : whether its owner permits to move it although it has no controller, or has local storage.
+    movable : whether its owner permits a move although it has no controller, or has local storage.
     """
 
     do_not_disrupt: bool = False
@@ -109,7 +108,7 @@ NO_PREFERENCES: Final = EvictionPreferences()
 
 
 def preferences_of(annotations: Mapping[str, str]) -> EvictionPreferences:
-    """Return what an owner wrote on a pod; a protection counts before a permission."""
+    """Return the preferences of an owner on a pod; a protection takes precedence over a permission."""
     if _READ.isdisjoint(annotations):
         return NO_PREFERENCES
     lasting, seconds = _do_not_disrupt(annotations.get(DO_NOT_DISRUPT_ANNOTATION))
@@ -126,7 +125,7 @@ def preferences_of(annotations: Mapping[str, str]) -> EvictionPreferences:
 
 
 def is_protected(pod: PodObject, clock: Clock) -> bool:
-    """Return whether the owner of a pod, as it is now, lets no program disturb it at this time."""
+    """Return whether the owner of a pod forbids any disruption by a program at this time."""
     wish = preferences_of(pod.metadata.annotations)
     if wish.protected_seconds is None:
         return wish.do_not_disrupt
@@ -141,7 +140,7 @@ def _started(pod: PodObject, clock: Clock) -> float | None:
 
 
 def node_protection(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Return why no program may take a node out of service; empty where one may."""
+    """Return why no program may take a node out of service; empty if it may."""
     role = next((name for name in CONTROL_PLANE_ROLES if name in labels), None)
     if role is not None:
         return f"its label {role} names it a node of the control plane"
@@ -152,7 +151,7 @@ def node_protection(labels: Mapping[str, str], annotations: Mapping[str, str]) -
 
 
 def faults(annotations: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each of these annotations of a pod whose value is unreadable."""
+    """Return one sentence for each unreadable annotation of these on a pod."""
     if _READ.isdisjoint(annotations):
         return []
     found = []
@@ -165,7 +164,7 @@ def faults(annotations: Mapping[str, str]) -> list[str]:
     for name in _COSTS:
         if name in annotations and _cost(annotations[name]) is None:
             shown = annotations[name][:_SHOWN]
-            found.append(f"annotation {name}: {shown!r} is no whole number of 32 bits, and counts as not written")
+            found.append(f"annotation {name}: {shown!r} is no whole number of 32 bits, and is ignored")
     return found
 
 
@@ -184,7 +183,7 @@ def _protects(name: str, text: str, why: str) -> str:
 
 
 def _do_not_disrupt(text: str | None) -> tuple[bool, float | None]:
-    """Return whether Karpenter's annotation protects for good, else for how many seconds from the start."""
+    """Return whether Karpenter's annotation protects permanently, else for how many seconds from the start."""
     if text is None or text == "false":
         return False, None
     seconds = None if text == "true" else _positive_seconds(text)
@@ -193,7 +192,7 @@ def _do_not_disrupt(text: str | None) -> tuple[bool, float | None]:
 
 @lru_cache(DURATIONS_KEPT)
 def _positive_seconds(text: str) -> float | None:
-    """Return the seconds of a duration as Go writes it (``1h30m``, ``.5s``); None for what is none above 0."""
+    """Return the seconds of a duration as Go writes it (``1h30m``, ``.5s``); None unless it is above 0."""
     body = text.removeprefix("+")
     if not body or len(text) > _DURATION_CHARACTERS or not re.fullmatch(f"(?:{_PART.pattern})+", body):
         return None
@@ -219,7 +218,7 @@ def is_local(volume: Volume) -> bool:
 
 
 def is_mirror(annotations: Mapping[str, str]) -> bool:
-    """Whether a pod mirrors a static one. A pod that only has the annotation gains nothing: kubelets delete it."""
+    """Whether a pod mirrors a static one. A pod with a forged annotation gains nothing: kubelets delete it."""
     return MIRROR_ANNOTATION in annotations
 
 
@@ -231,7 +230,7 @@ def _cost(text: str | None) -> int | None:
 
 
 def translate_budget(key: str, budget: PodDisruptionBudgetObject) -> Budget:
-    """Return what the engine must know of a disruption budget."""
+    """Return the engine's view of a disruption budget."""
     status = budget.status
     allowed = min(max(0, status.disruptions_allowed), INT32_MOST)
     selector = label_selector(budget.spec.selector) or ()

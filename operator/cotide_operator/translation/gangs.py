@@ -1,7 +1,7 @@
-"""The gang of a pod: from annotations, as pods of a Job carry them, or from an object that others define.
+"""The gang of a pod: from annotations, as pods of a Job carry them, or from an object of another API.
 
-Called by `pods_and_nodes` for each pod of ours. Pure. A gang lives in its namespace, so that nobody joins another
-tenant's. Invariant: a pod that names a gang whose size can't be read starts never alone: it is Misconfigured.
+`pods_and_nodes` calls it for each pod of ours. Pure. A gang lives in its namespace, so that no pod joins another
+tenant's. Invariant: a pod that names a gang of unreadable size never starts alone: it is Misconfigured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GANG_ANNOTATION: Final = "cotide.dev/gang"
 MIN_MEMBER_ANNOTATION: Final = "cotide.dev/gang-min-member"
 TIMEOUT_ANNOTATION: Final = "cotide.dev/gang-timeout-seconds"
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
-"""Chosen: longer than it takes to pull a large image again, short beside what a gang holds meanwhile."""
+"""Chosen: longer than a second pull of a large image, short compared with the time that a gang may hold resources."""
 
 
 def gang_of(
@@ -27,32 +27,32 @@ def gang_of(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
     succeeded: int = 0,
-    said: DeclaredGang | None = None,
+    declared: DeclaredGang | None = None,
     spec: PodSpec | None = None,
 ) -> tuple[Gang | None, tuple[str, ...]]:
-    """Return the gang that a pod names, and the field at fault where it can't be followed.
+    """Return the gang that a pod names, and the invalid field if it can't be followed.
 
     Parameters
     ----------
     succeeded : members that the status of their Job counts as succeeded.
-    said : what the object says that it names by its label, ``spec.workloadRef`` or ``spec.schedulingGroup``;
-        annotations come before it.
-    spec : its own.
+    declared : gang of the object that the pod names by its label, ``spec.workloadRef`` or ``spec.schedulingGroup``;
+        annotations take precedence.
+    spec : of the pod.
     """
     name = name_of(labels, annotations, spec)
-    if name is None or (said == SINGLE and GANG_ANNOTATION not in annotations):
+    if name is None or (declared == SINGLE and GANG_ANNOTATION not in annotations):
         return None, ()
     if len(name) > NAME_CHARACTERS:
         return None, (f"metadata.annotations[{GANG_ANNOTATION}] of more than {NAME_CHARACTERS} characters",)
-    minimum = _number(annotations.get(MIN_MEMBER_ANNOTATION)) or (said.minimum if said else None)
+    minimum = _number(annotations.get(MIN_MEMBER_ANNOTATION)) or (declared.minimum if declared else None)
     if not minimum:
         lacks = f"without a number from 1 to {MAX_GANG} in annotation {MIN_MEMBER_ANNOTATION}"
         if GANG_ANNOTATION in annotations:
             return None, (f"metadata.annotations[{GANG_ANNOTATION}] {lacks}",)
         return None, (_lacking(spec, name, lacks),)
     seconds = _seconds(annotations.get(TIMEOUT_ANNOTATION))
-    if said is not None and said.timeout_seconds is not None and TIMEOUT_ANNOTATION not in annotations:
-        seconds = said.timeout_seconds
+    if declared is not None and declared.timeout_seconds is not None and TIMEOUT_ANNOTATION not in annotations:
+        seconds = declared.timeout_seconds
     return Gang(f"{namespace}/{name}", minimum, seconds, succeeded), ()
 
 
@@ -62,9 +62,9 @@ def name_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: Pod
 
 
 def _named(labels: Mapping[str, str], spec: PodSpec | None) -> str | None:
-    """Return the gang that a pod names otherwise than by annotation, None for none.
+    """Return the gang that a pod names without an annotation, None for none.
 
-    Of a Workload that is a group and which of its replicas: each is a gang of its own.
+    For a Workload the name contains a group and one of its replicas: each is a gang of its own.
     """
     if spec is not None and spec.scheduling_group is not None:
         return spec.scheduling_group.pod_group_name
@@ -75,7 +75,7 @@ def _named(labels: Mapping[str, str], spec: PodSpec | None) -> str | None:
 
 
 def _lacking(spec: PodSpec | None, name: str, lacks: str) -> str:
-    """Return by which field a pod names its gang, and where a size was looked for."""
+    """Return the field that names a pod's gang, and the places without its size."""
     if spec is not None and spec.scheduling_group is not None:
         return f"spec.schedulingGroup {name} {lacks} or in a gang policy of a PodGroup {name}"
     if spec is not None and spec.workload_ref is not None:
@@ -90,7 +90,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _seconds(text: str | None) -> float:
-    """Return a time-out; one that can't be read is the default, as with our other annotations."""
+    """Return a time-out; an unreadable one counts as the default, as in our other annotations."""
     try:
         seconds = float(text) if text is not None and len(text) <= NUMBER_CHARACTERS else math.nan
     except ValueError:

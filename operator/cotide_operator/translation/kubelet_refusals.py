@@ -1,9 +1,9 @@
-"""What a kubelet had against a pod, from the pod's status: one word that the engine knows.
+"""The node's fault in a kubelet's refusal or eviction of a pod, from the pod's status.
 
-Called by `event_source` when a pod has failed. Pure. Source of the words: the kubelet's eviction manager and its
+`event_source` calls it when a pod has failed. Pure. Source of the words: the kubelet's eviction manager and its
 admission of pods (pkg/kubelet/eviction/helpers.go and pkg/kubelet/lifecycle/predicate.go of Kubernetes 1.35).
-Invariant: an eviction for the pod's own limit (``emptyDir``, ephemeral storage) is no refusal, so that nobody closes a
-node that way.
+Invariant: an eviction for the pod's own limit (``emptyDir``, ephemeral storage) is no refusal, so that no tenant closes
+a node that way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cotide_kube.objects import Condition, PodStatus
 CLOSING_CONDITIONS: Final = (*PRESSURES, "NetworkUnavailable")
 """Conditions of a node that keep pods away while they are True."""
 LONGEST_REASON: Final = 300
-"""Characters of a reason that are read; chosen: a resource's name has 253 + 64 at most, and none has so many."""
+"""Characters of a reason that are read; chosen: a resource's name has 253 + 64 at most, and none is that long."""
 EVICTED: Final = "Evicted"
 _OWN_LIMITS: Final = (
     "Usage of EmptyDir volume",
@@ -34,7 +34,7 @@ _OF_RESOURCE: Final = {
 
 
 def refusal_of(status: PodStatus) -> str | None:
-    """Return what of the node the kubelet had against a pod, or None where it said nothing of the node."""
+    """Return the node's fault in a kubelet's message about a pod, or None if the message names none."""
     if status.phase != "Failed" or len(status.reason) > LONGEST_REASON:
         return None
     if status.reason == EVICTED:
@@ -56,7 +56,7 @@ def pressures(conditions: tuple[Condition, ...]) -> tuple[str, ...]:
 
 
 def exceeded_its_own_limit(status: PodStatus) -> bool:
-    """Whether a kubelet evicted a pod for more storage than it may use: no fault of the node."""
+    """Whether a kubelet evicted a pod for more storage than its limit: no fault of the node."""
     return status.reason == EVICTED and any(words in status.message for words in _OWN_LIMITS)
 
 

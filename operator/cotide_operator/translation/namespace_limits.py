@@ -1,10 +1,10 @@
 """Limits of a namespace, from the annotations of its Namespace object.
 
-Called by `event_source` and `pods_and_nodes`. They are annotations of the Namespace, beside the label
-``cotide.dev/max-class``, and not a ConfigMap in it: whoever may write pods, Jobs or ConfigMaps in a namespace may
-not, for that, write the namespace (the roles ``edit`` and ``admin`` of Kubernetes may not), and what an administrator
-reads with ``kubectl get namespace`` is what holds. Invariant: a limit that can't be read is a limit of nothing at all,
-and is logged: an administrator's slip of the pen is seen at once, and never lets a tenant have everything.
+`event_source` and `pods_and_nodes` call it. The limits are annotations of the Namespace, like the label
+``cotide.dev/max-class``, and not a ConfigMap in it. The right to write pods, Jobs or ConfigMaps in a namespace does not
+include the right to write the namespace (the roles ``edit`` and ``admin`` of Kubernetes lack it). An administrator sees
+the limits in force with ``kubectl get namespace``. Invariant: an unreadable limit counts as 0 and is logged. An
+administrator's typing error thus shows at once, and never gives a tenant unlimited room.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_kube.objects import NamespaceObject
 
 FAIR_WEIGHT: Final = "cotide.dev/fair-weight"
-"""Annotation: what the namespace is due beside others under the policy ``fair``."""
+"""Annotation: share of the namespace relative to others under the policy ``fair``."""
 WEIGHT_LEAST: Final = 0.001
 MAX_WEIGHT: Final = 1000.0
-"""Chosen: a namespace of a million times another's weight has everything."""
+"""Chosen: a namespace of a million times another's weight would get everything."""
 MAX_PRIORITY: Final = "cotide.dev/max-priority"
-"""Annotation: highest pod priority that counts for the order of the queue; what is above counts as this."""
+"""Annotation: highest pod priority that counts for the order of the queue; higher ones count as this."""
 MAX_JOB_PRIORITY: Final = "cotide.dev/max-job-priority"
-"""The same of the priority of a Job of ours, 0-1000."""
+"""The same for the priority of a Job of ours, 0-1000."""
 PRIORITY_MIN: Final = -(1 << 31)
 """Of a pod: an int32 (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/)."""
 _INTEGERS: Final = (MAX_QUEUED_PODS, MAX_PRIORITY, MAX_JOB_PRIORITY)
 
 
 def translate_namespace(namespace: NamespaceObject, *, labels: bool = False) -> Namespace | None:
-    """Return what the engine must know of a namespace; None where that is nothing.
+    """Return the engine's view of a namespace; None if it has no limits.
 
     Parameters
     ----------
@@ -59,25 +59,25 @@ def max_priorities(namespace: NamespaceObject) -> tuple[int | None, int | None]:
 
 
 def limit_faults(namespace: NamespaceObject) -> list[str]:
-    """Return a sentence for each limit that can't be read."""
+    """Return a sentence for each unreadable limit."""
     found = []
     for annotation in (MAX_BATCH_CPU, MAX_BATCH_MEMORY, *_INTEGERS):
         text = namespace.metadata.annotations.get(annotation)
         if text is not None and _parsed(annotation, text) is None:
             kind = "whole number" if annotation in _INTEGERS else "quantity"
-            said = text[:QUANTITY_CHARACTERS]
-            found.append(f"annotation {annotation}: {said!r} is no {kind}; until it is corrected it counts as 0")
+            shown = text[:QUANTITY_CHARACTERS]
+            found.append(f"annotation {annotation}: {shown!r} is no {kind}; until it is corrected it counts as 0")
     weight = namespace.metadata.annotations.get(FAIR_WEIGHT)
     if weight is not None and _weight(weight) is None:
-        said = weight[:QUANTITY_CHARACTERS]
+        shown = weight[:QUANTITY_CHARACTERS]
         found.append(
-            f"annotation {FAIR_WEIGHT}: {said!r} is no number from {WEIGHT_LEAST:g} to {MAX_WEIGHT:g}; it counts as 1"
+            f"annotation {FAIR_WEIGHT}: {shown!r} is no number from {WEIGHT_LEAST:g} to {MAX_WEIGHT:g}; it counts as 1"
         )
     return found
 
 
 def _weight(text: str | None) -> float | None:
-    """Return a weight; None for none, and for what is none."""
+    """Return a weight; None without a valid one."""
     try:
         weight = float(text) if text is not None and len(text) <= NUMBER_CHARACTERS else 0.0
     except ValueError:
@@ -95,7 +95,7 @@ def _read(annotations: Mapping[str, str], annotation: str) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _parsed(annotation: str, text: str) -> int | None:
-    """Return a limit, at most `MAX_EXACT_INT`; None for what is none."""
+    """Return a limit, at most `MAX_EXACT_INT`; None for an invalid one."""
     if len(text) > QUANTITY_CHARACTERS:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Node selector terms as core values: of a pod's node affinity, and of where a volume can be used.
+"""Node selector terms as core values: from a pod's node affinity, and from the nodes that reach a volume.
 
 Called by `constraints`, `pod_rules` and `volumes`. Invariant: an empty term matches no node, as in Kubernetes.
 """
@@ -11,11 +11,11 @@ from cotide_core.events import NodeTerm, Requirement
 from cotide_kube.objects import LabelSelector, MatchExpression, NodeSelector, NodeSelectorTerm
 
 MATCHES_NOTHING: Final = NodeTerm(labels=(Requirement("", "In"),))
-"""What an empty term means: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/."""
+"""The meaning of an empty term: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/."""
 
 
 def alternatives(required: NodeSelector | None) -> tuple[NodeTerm, ...]:
-    """Return the alternatives of a node selector; empty when there is none."""
+    """Return the alternatives of a node selector; empty without one."""
     if required is None:
         return ()
     return tuple(node_term(term) for term in required.node_selector_terms) or (MATCHES_NOTHING,)
@@ -32,7 +32,8 @@ def node_term(term: NodeSelectorTerm) -> NodeTerm:
 
 
 def selected(selector: LabelSelector) -> NodeTerm:
-    """Return what nodes must have that a label selector selects; one without labels selects all, as no term does."""
+    """Return the labels of nodes that a label selector selects; an empty selector selects all nodes, as no term
+    does."""
     pairs = tuple(Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
     return NodeTerm(labels=(*pairs, *(_requirement(expression) for expression in selector.match_expressions)))
 

@@ -1,7 +1,7 @@
-"""What others say of a gang: a PodGroup of coscheduling, or a Workload (1.35) or PodGroup of ``scheduling.k8s.io``.
+"""Gang sizes of other APIs: a PodGroup of coscheduling, or a Workload (1.35) or PodGroup of ``scheduling.k8s.io``.
 
-Called by `pods_and_nodes` for the rule of one pod, and by `event_source`, which tells it of pods and asks whom a change
-of such an object concerns. Invariant: nobody but the pods that name an object is looked at for its sake.
+`pods_and_nodes` calls it for the rule of one pod. `event_source` passes pods to it and gets the pods that a change of
+such an object concerns. Invariant: a change of an object examines only the pods that name it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 
 
 class DeclaredGang(NamedTuple):
-    """What an object says of the gang of a pod that names it.
+    """The gang that an object declares for a pod that names it.
 
     Attributes
     ----------
-    minimum : pods that it asks for; 0 where that can't be read or nothing is there, None where it asks for no gang.
-    timeout_seconds : None where it says none.
+    minimum : pods that it requires; 0 if it is missing or unreadable, None if it requires no gang.
+    timeout_seconds : None if it has none.
     """
 
     minimum: int | None
@@ -35,7 +35,7 @@ SINGLE: Final = DeclaredGang(None)
 
 
 def named_by(pod: PodObject) -> tuple[Kind, str] | None:
-    """Return kind and key of the object that says how large a pod's gang is, None for a pod that names none."""
+    """Return kind and key of the object that declares the size of a pod's gang, None for a pod that names none."""
     spec, namespace = pod.spec, pod.metadata.namespace
     if spec.scheduling_group is not None:
         return "gangpodgroups", f"{namespace}/{spec.scheduling_group.pod_group_name}"
@@ -46,7 +46,7 @@ def named_by(pod: PodObject) -> tuple[Kind, str] | None:
 
 
 def declared(pod: PodObject, cache: ObjectCache) -> DeclaredGang | None:
-    """Return what is said of a pod's gang; None for a pod that names no such object."""
+    """Return the declared gang of a pod; None for a pod that names no such object."""
     named = named_by(pod)
     if named is None:
         return None
@@ -55,7 +55,7 @@ def declared(pod: PodObject, cache: ObjectCache) -> DeclaredGang | None:
         return UNKNOWN
     kind, spec = named[0], pod.spec
     group = spec.workload_ref.pod_group if kind == "gangworkloads" and spec.workload_ref is not None else ""
-    return next((said for name, said in said_by(kind, found) if name == group), UNKNOWN)
+    return next((gang for name, gang in said_by(kind, found) if name == group), UNKNOWN)
 
 
 def _by_policy(policy: Any) -> DeclaredGang:
@@ -75,7 +75,8 @@ def _seconds(value: Any) -> float | None:
 
 
 def said_by(kind: Kind, found: CustomObject | None) -> tuple[tuple[str, DeclaredGang], ...]:
-    """Return all that an object says of gangs, by the name of the group: an update that leaves it concerns nobody."""
+    """Return all gangs that an object declares, by the name of the group: an update with the same result has no
+    effect."""
     if found is None:
         return ()
     if kind == "podgroups":
@@ -89,14 +90,14 @@ def said_by(kind: Kind, found: CustomObject | None) -> tuple[tuple[str, Declared
 
 
 class PodGroupIndex:
-    """Pods by the object that says how large their gang is."""
+    """Pods by the object that declares the size of their gang."""
 
     def __init__(self) -> None:
         self._pods: dict[tuple[Kind, str], dict[str, None]] = {}
         self._named: dict[str, tuple[Kind, str]] = {}
 
     def note(self, key: str, pod: PodObject | None) -> None:
-        """Take in a pod as it is now, None for one that is gone."""
+        """Index a pod in its present state, None for a deleted one."""
         named = named_by(pod) if pod is not None else None
         before = self._named.get(key)
         if named == before:

@@ -1,6 +1,6 @@
-"""What a Job states of its phases, what its pod asks for and holds, and where an earlier operator left it.
+"""The stated phases of a Job, the sizes that its pod requests and holds, and the phase that an earlier operator left.
 
-Called by `scheduling.phase_resizer`. Invariant: what can't be read counts as not stated; nothing here raises.
+`scheduling.phase_resizer` calls it. Invariant: an unreadable value counts as not stated; nothing here raises.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from cotide_operator.translation.pod_requests import effective_requests
 Phases = tuple[StatedPhase, ...]
 NO_PHASES: Final[Phases] = ()
 LEARNED_CHARACTERS: Final = 8192
-"""Of learned phases on a pod; chosen: sixteen have some 1,500."""
+"""Length of learned phases on a pod; chosen: sixteen have some 1,500."""
 MAX_GROWTH: Final = 1_000_000
-"""Millicores by which a pod can grow. Chosen: no node is as large, and what all of a node's pods state can be added."""
+"""Largest growth of a pod in millicores. Chosen: no node is as large, and the sum over a node's pods stays exact."""
 
 
 def phases_of(job: CustomObject) -> Phases:
-    """Return the phases of a Job, in their order; none where it has none that can be read.
+    """Return the phases of a Job, in their order; empty without readable ones.
 
-    Shares are parts of the predicted run time of a pod, or of ``requestedSeconds`` while nothing is predicted.
+    Shares are parts of the predicted run time of a pod, or of ``requestedSeconds`` without a prediction.
     """
     given = job.spec.get("phases")
     if not isinstance(given, list) or not 0 < len(given) <= MAX_PHASES:
@@ -52,25 +52,25 @@ def phases_of(job: CustomObject) -> Phases:
         lengths = _lengths(given, job)
         found = tuple(
             StatedPhase(
-                str(one["name"]),
-                bounded_amount(CPU, one["resources"]["cpu"]),
-                bounded_amount(MEMORY, one["resources"].get("memory", 0)),
+                str(entry["name"]),
+                bounded_amount(CPU, entry["resources"]["cpu"]),
+                bounded_amount(MEMORY, entry["resources"].get("memory", 0)),
                 seconds,
             )
-            for one, seconds in zip(given, lengths, strict=True)
+            for entry, seconds in zip(given, lengths, strict=True)
         )
-    except (InputError, KeyError, TypeError, AttributeError):  # of an older definition: its Job is misconfigured
+    except (InputError, KeyError, TypeError, AttributeError):  # an older definition: its Job is misconfigured
         return NO_PHASES
     return found if len({phase.name for phase in found}) == len(found) else NO_PHASES
 
 
 def _lengths(given: list[Any], job: CustomObject) -> list[float | None]:
-    shares = [_positive(one.get("share")) for one in given]
+    shares = [_positive(entry.get("share")) for entry in given]
     whole = _run_seconds(job)
     known = [share for share in shares if share is not None]
     if whole is not None and len(known) == len(shares):
         return [whole * share / sum(known) for share in known]
-    return [_positive(one.get("seconds")) for one in given]
+    return [_positive(entry.get("seconds")) for entry in given]
 
 
 def _run_seconds(job: CustomObject) -> float | None:
@@ -86,7 +86,7 @@ def _positive(value: Any) -> float | None:
 
 
 def written(phases: Phases) -> str:
-    """Return learned phases as a pod's annotation has them."""
+    """Return learned phases in the form of a pod's annotation."""
     return json.dumps(
         [
             {
@@ -101,7 +101,7 @@ def written(phases: Phases) -> str:
 
 
 def learned_for(pod: PodObject) -> Phases:
-    """Return the learned phases that a pod was made with; none where it was not, or they can't be read."""
+    """Return the learned phases that a pod was created with; empty without any, or if they are unreadable."""
     text = pod.metadata.annotations.get(LEARNED_PHASES_ANNOTATION, "")
     if not 0 < len(text) <= LEARNED_CHARACTERS:
         return NO_PHASES
@@ -109,9 +109,12 @@ def learned_for(pod: PodObject) -> Phases:
         given = json.loads(text)
         found = tuple(
             StatedPhase(
-                str(one["name"]), _whole(one["millicores"]), _whole(one["memoryBytes"]), _positive(one["seconds"])
+                str(entry["name"]),
+                _whole(entry["millicores"]),
+                _whole(entry["memoryBytes"]),
+                _positive(entry["seconds"]),
             )
-            for one in given
+            for entry in given
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return NO_PHASES
@@ -120,7 +123,7 @@ def learned_for(pod: PodObject) -> Phases:
 
 
 def phases_for(pod: PodObject, job: CustomObject | None) -> Phases:
-    """Return the phases of a pod: those of its Job, or learned ones; none where it has neither or has ended."""
+    """Return the phases of a pod: those of its Job, or learned ones; empty without either, or after its end."""
     if job is None or not pod.spec.containers or pod.status.phase in ("Succeeded", "Failed"):
         return NO_PHASES
     return phases_of(job) or learned_for(pod)
@@ -133,35 +136,35 @@ def _whole(value: Any) -> int:
 
 
 def index_of(name: str, phases: Phases) -> int | None:
-    """Return the position of a phase by its name; None where there is none of that name."""
+    """Return the position of a phase by its name; None for an unknown name."""
     return next((index for index, phase in enumerate(phases) if phase.name == name), None)
 
 
 def shows_by_readiness(pod: PodObject) -> bool:
-    """Whether a pod shows by its readiness that it wants its next phase."""
+    """Whether a pod requests its next phase by its readiness."""
     return PHASE_SIGNAL_ANNOTATION in pod.metadata.annotations and not signal_mistake(pod)
 
 
 def signal_mistake(pod: PodObject) -> str:
-    """Return why a pod's `PHASE_SIGNAL_ANNOTATION` is passed over; empty where it is heard, or there is none."""
+    """Return why a pod's `PHASE_SIGNAL_ANNOTATION` is ignored; empty if it is followed or absent."""
     asked = pod.metadata.annotations.get(PHASE_SIGNAL_ANNOTATION)
     if asked is None:
         return ""
     if asked != READINESS_SIGNAL:
-        return f"{PHASE_SIGNAL_ANNOTATION} is {asked[:40]!r} and can only be {READINESS_SIGNAL!r}: it is passed over"
+        return f"{PHASE_SIGNAL_ANNOTATION} is {asked[:40]!r} and can only be {READINESS_SIGNAL!r}: it is ignored"
     if pod.spec.containers[0].readiness_probe is None:
-        return f"{PHASE_SIGNAL_ANNOTATION} is passed over: the first container has no readinessProbe"
+        return f"{PHASE_SIGNAL_ANNOTATION} is ignored: the first container has no readinessProbe"
     return ""
 
 
 def readiness_of(pod: PodObject, from_wall: Callable[[float], float]) -> Readiness | None:
-    """Return whether a pod is ready; None where its first container does not run, which says nothing of phases.
+    """Return whether a pod is ready; None while its first container does not run, since that shows no phase.
 
     Parameters
     ----------
     from_wall : epoch seconds of the machine to seconds of the operator's clock.
     """
-    condition = next((one for one in pod.status.conditions if one.type == "Ready"), None)
+    condition = next((entry for entry in pod.status.conditions if entry.type == "Ready"), None)
     started_at = _started_at(pod)
     if condition is None or started_at is None:
         return None
@@ -173,7 +176,7 @@ def readiness_of(pod: PodObject, from_wall: Callable[[float], float]) -> Readine
 
 
 def left_at(pod: PodObject, phases: Phases, from_wall: Callable[[float], float], now_seconds: float) -> Progress:
-    """Return where an earlier operator left a pod whose work says nothing; the first phase where it left no word.
+    """Return the progress that an earlier operator left for a pod without its own signal; by default the first phase.
 
     Parameters
     ----------
@@ -190,14 +193,14 @@ def left_at(pod: PodObject, phases: Phases, from_wall: Callable[[float], float],
 
 
 def growth_of(pod: PodObject, phases: Phases) -> int:
-    """Return the millicores that a pod will ask for beyond what it counts with, in the mean of the phases it has left.
+    """Return the expected growth of a pod's requests in millicores, in the mean of its remaining phases.
 
-    At most `MAX_GROWTH`. By their stated lengths where all have one, as nodes
-    count in the simulator (`Nodes.expected`).
+    At most `MAX_GROWTH`. The mean is weighted by the stated lengths if all phases have one, as nodes count in the
+    simulator (`Nodes.expected`).
     """
     notes = pod.metadata.annotations
-    said = index_of(notes.get(PHASE_ANNOTATION, ""), phases)
-    position = said if said is not None else index_of(notes.get(GRANTED_PHASE_ANNOTATION, ""), phases)
+    stated = index_of(notes.get(PHASE_ANNOTATION, ""), phases)
+    position = stated if stated is not None else index_of(notes.get(GRANTED_PHASE_ANNOTATION, ""), phases)
     left = phases[position or 0 :]
     lengths = [phase.seconds for phase in left]
     weights = [length or 0.0 for length in lengths]
@@ -208,18 +211,18 @@ def growth_of(pod: PodObject, phases: Phases) -> int:
 
 
 def run_of(pod: PodObject) -> str:
-    """Return what tells one run of a pod's first container from another: it begins with the first phase."""
+    """Return an identifier of one run of a pod's first container; each run starts with the first phase."""
     restarts = next((status.restart_count for status in pod.status.container_statuses if status.name == _name(pod)), 0)
     return f"{pod.metadata.uid}/{restarts}"
 
 
 def asked_by(pod: PodObject) -> Amounts:
-    """Return what the first container's spec asks for."""
+    """Return the requests of the first container's spec."""
     return _amounts(pod.spec.containers[0].resources.requests)
 
 
 def set_for(pod: PodObject) -> Amounts | None:
-    """Return what the kubelet has set where that is not what the spec asks for; None where it is the same."""
+    """Return the amounts that the kubelet has set if they differ from the spec; None if they are equal."""
     for status in pod.status.container_statuses:
         if status.name == _name(pod) and status.resources is not None:
             held = _amounts(status.resources.requests)
@@ -228,20 +231,20 @@ def set_for(pod: PodObject) -> Amounts | None:
 
 
 def started_seconds(pod: PodObject, from_wall: Callable[[float], float]) -> float | None:
-    """Return since when a pod's first container runs, in seconds of the operator's clock; None where nobody says."""
+    """Return the start of a pod's first container, in seconds of the operator's clock; None if it is unknown."""
     moment = _moment(_started_at(pod))
     return None if moment is None else from_wall(moment)
 
 
 def has_phases(pod: PodObject) -> bool:
-    """Whether the kubelet has told of the first container at all: until then nobody knows what is set for it."""
+    """Whether the kubelet reports the first container: before that, its set amounts are unknown."""
     return any(status.name == _name(pod) for status in pod.status.container_statuses)
 
 
 def with_size(translated: Pod, pod: PodObject, size: Amounts, *, is_phased: bool) -> Pod:
-    """Return a pod as if its first container asked for a size already; what it counts with never falls by that.
+    """Return a pod as if its first container already requested a size; its counted amounts never fall by that.
 
-    What a phased pod asks for it does not grow by any more.
+    The growth of a phased pod shrinks by the same amount.
     """
     first, *others = pod.spec.containers
     requests = {**first.resources.requests, CPU: format_amount(CPU, size.millicores)}
@@ -263,7 +266,7 @@ def with_size(translated: Pod, pod: PodObject, size: Amounts, *, is_phased: bool
 
 
 def resize_pending(pod: PodObject) -> str:
-    """Return why a resize is pending, ``Deferred`` or ``Infeasible``; empty where none is."""
+    """Return why a resize is pending, ``Deferred`` or ``Infeasible``; empty without one."""
     return next(
         (
             condition.reason

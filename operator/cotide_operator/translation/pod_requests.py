@@ -1,9 +1,9 @@
-"""What a pod asks of a node: the sum that kube-scheduler and the kubelet compute.
+"""The requests of a pod: the sum that kube-scheduler and the kubelet compute.
 
-Called by `pod_spec`. Invariant: never less than what the kubelet will count, or pods bound here would be
-refused there (OutOfcpu). While a container is resized in place it counts with the largest of what its spec asks for,
-what the kubelet has set and what it has put aside; the spec is left out of this where the kubelet has said that the
-resize is infeasible.
+`pod_spec` calls it. Invariant: never less than the kubelet's own sum; otherwise the kubelet would refuse pods that are
+bound here (OutOfcpu). While a container is resized in place, it counts with the largest of its spec's request, the
+amount that the kubelet has set, and the amount that it has allocated. If the kubelet has reported the resize as
+infeasible, the spec does not count.
 
 Sources: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers,
 KEP-1287 (in-place update of pod resources; "Scheduler and API server interaction") and KEP-5419 (the same of pod-level
@@ -39,12 +39,12 @@ pkg/scheduler/util/pod_resources.go)."""
 
 @dataclass(frozen=True, slots=True)
 class EffectiveRequests:
-    """What a pod asks for.
+    """Requests of a pod.
 
     Attributes
     ----------
     amounts : (resource, amount) sorted by name, without zeros, each clamped to 0 ... `limits.MAX_EXACT_INT`.
-    faults : paths of amounts that can't be read or are beyond what is counted, each with what is wrong.
+    faults : paths of amounts that are unreadable or too large, each with the error.
     unrequested : millicores and bytes that scores count beyond the amounts, for containers without a request.
     """
 
@@ -55,12 +55,12 @@ class EffectiveRequests:
 
 @dataclass(slots=True)
 class _Reading:
-    """The faults found while one pod is read; each field is named once."""
+    """The faults found while one pod is read; each field appears once."""
 
     faults: dict[str, None] = field(default_factory=dict)
 
     def amounts(self, quantities: Mapping[str, Quantity], path: str) -> Amounts:
-        """Return amounts that are counted exactly; of too many only those that nodes are sure to offer."""
+        """Return amounts that are counted exactly; with too many only those that nodes commonly offer."""
         if len(quantities) > MAX_RESOURCES:
             self.faults[f"{path} ({len(quantities)} resources, at most {MAX_RESOURCES} are)"] = None
             kept = [*(name for name in _NATIVE if name in quantities), *sorted(quantities)[:MAX_RESOURCES]]
@@ -86,15 +86,15 @@ class _Reading:
 
 
 def effective_requests(spec: PodSpec, status: PodStatus | None = None) -> EffectiveRequests:
-    """Return what a pod asks for.
+    """Return the requests of a pod.
 
-    Per resource: the larger of (all containers + all sidecars) and, for each ordinary init container, that one
-    plus the sidecars declared before it; pod-level requests replace that sum where they are given; overhead is
-    added at the end.
+    For each resource the sum is the larger of two values: all containers plus all sidecars; and, for each ordinary init
+    container, its own request plus the sidecars before it. Pod-level requests replace that sum if they exist; overhead
+    is added at the end.
 
     Parameters
     ----------
-    status : of a pod whose kubelet has set or put aside other amounts than its spec asks for; see `resized`.
+    status : of the pod; its kubelet may have set or allocated other amounts than the spec requests; see `resized`.
     """
     reading = _Reading()
     running = _total(reading, spec, status, {})
@@ -104,7 +104,7 @@ def effective_requests(spec: PodSpec, status: PodStatus | None = None) -> Effect
 
 
 def _unrequested(spec: PodSpec, status: PodStatus | None, asked: Amounts) -> tuple[int, int]:
-    """Return what scores count beyond what is asked: nothing of pods that ask for reclaimed capacity."""
+    """Return the amounts that scores count beyond the requests: none for pods with reclaimed capacity."""
     if asked.get(RECLAIMED_CPU) or asked.get(RECLAIMED_MEMORY):
         return 0, 0
     counted = _total(_Reading(), spec, status, SCORED_WITHOUT_REQUEST)
@@ -115,7 +115,7 @@ def _unrequested(spec: PodSpec, status: PodStatus | None, asked: Amounts) -> tup
 
 
 def _total(reading: _Reading, spec: PodSpec, status: PodStatus | None, defaults: Amounts) -> Amounts:
-    """Return what a pod asks for by resource, with defaults for containers that do not state one."""
+    """Return the requests of a pod by resource, with defaults for containers without one."""
     by_name, infeasible = _of_status(status)
     running: Amounts = {}
     for index, count in _alike(spec.containers, by_name):
@@ -135,7 +135,7 @@ def _total(reading: _Reading, spec: PodSpec, status: PodStatus | None, defaults:
 
 
 def resized(spec: PodSpec, status: PodStatus) -> bool:
-    """Whether a kubelet has set or put aside anything else than what a spec asks for."""
+    """Whether a kubelet has set or allocated other amounts than the spec requests."""
     if status.resources is not None or status.allocated_resources:
         asked = spec.resources.requests if spec.resources is not None else {}
         if _differs(asked, status.resources, status.allocated_resources):
@@ -154,8 +154,8 @@ def resized(spec: PodSpec, status: PodStatus) -> bool:
     )
 
 
-def _differs(asked: Mapping[str, Quantity], set_: Resources | None, aside: Mapping[str, Quantity]) -> bool:
-    return (set_ is not None and set_.requests != asked) or (bool(aside) and aside != asked)
+def _differs(asked: Mapping[str, Quantity], set_: Resources | None, allocated: Mapping[str, Quantity]) -> bool:
+    return (set_ is not None and set_.requests != asked) or (bool(allocated) and allocated != asked)
 
 
 def _statuses(status: PodStatus) -> tuple[ContainerStatus, ...]:
@@ -181,9 +181,10 @@ def _of_status(status: PodStatus | None) -> tuple[dict[str, ContainerStatus], bo
 
 
 def _alike(containers: Sequence[Container], by_name: Mapping[str, ContainerStatus]) -> list[tuple[int, int]]:
-    """Return the first of each kind of containers that ask for the same, and how many of them there are.
+    """Return the first container of each group with the same requests, and the size of the group.
 
-    A pod of 1.5 MB may have 17,000: what they ask for is read once. One that a kubelet tells of is a kind of its own.
+    A pod of 1.5 MB may have 17,000 containers: equal requests are read once. A container with a kubelet's status is a
+    group of its own.
     """
     if len(containers) == 1:
         return [(0, 1)]
@@ -236,14 +237,14 @@ def _requests(
     return asked
 
 
-def _held(reading: _Reading, set_: Resources | None, aside: Mapping[str, Quantity], path: str) -> Amounts:
+def _held(reading: _Reading, set_: Resources | None, allocated: Mapping[str, Quantity], path: str) -> Amounts:
     held = reading.amounts(set_.requests, f"{path}.resources.requests") if set_ is not None else {}
-    _raise_to(held, reading.amounts(aside, f"{path}.allocatedResources"))
+    _raise_to(held, reading.amounts(allocated, f"{path}.allocatedResources"))
     return held
 
 
 def _requested(resources: Resources) -> Mapping[str, Quantity]:
-    # The API server copies a limit into a missing request; a server that does not must not make us blind to it.
+    # The API server copies a limit into a missing request; this covers servers that do not.
     return {**resources.limits, **resources.requests} if resources.limits else resources.requests
 
 

@@ -1,8 +1,8 @@
-"""What a pod's spec says of other pods, domains and preferred nodes, as core values.
+"""Rules of a pod's spec about other pods, domains and preferred nodes, as core values.
 
-Called by `pod_spec` once for all pods of a template. Invariant: a required term, or constraint, is either translated
-as it is written or named by `rule_faults`, never dropped; a selector that can't be understood selects nothing, as in
-Kubernetes, and is named, too.
+`pod_spec` calls it once for all pods of a template. Invariant: a required term or constraint is either translated as
+written or named by `rule_faults`, never dropped. An invalid selector selects nothing, as in Kubernetes, and is named,
+too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_NODES: Final = NodeAffinity()
 
 
 def pod_rules(spec: PodSpec) -> PodRules | None:
-    """Return the rules of a spec without faults; None where there are none."""
+    """Return the rules of a valid spec; None if it has none."""
     wished = spec.affinity or _NO_AFFINITY
     near, apart = wished.pod_affinity or _NO_PODS, wished.pod_anti_affinity or _NO_PODS
     nodes = wished.node_affinity or _NO_NODES
@@ -83,7 +83,7 @@ def selects_namespaces(rules: PodRules) -> bool:
 
 
 def rule_faults(spec: PodSpec) -> list[str]:
-    """Return the paths of rules that can't be followed: there are too many, or one can't be understood."""
+    """Return the paths of rules that can't be followed: too many, or invalid."""
     wished = spec.affinity or _NO_AFFINITY
     near, apart = wished.pod_affinity or _NO_PODS, wished.pod_anti_affinity or _NO_PODS
     nodes = wished.node_affinity or _NO_NODES
@@ -134,7 +134,7 @@ def rule_faults(spec: PodSpec) -> list[str]:
 
 
 def pod_selector(owner: str, key: str, item: ServiceObject | ReplicaSetObject) -> PodSelector | None:
-    """Return which pods a Service selects or a controller controls; None where that is none, or can't be understood."""
+    """Return the pods that a Service selects or a controller controls; None without any, or for an invalid selector."""
     wished = item.spec.selector
     selector = label_selector(LabelSelector(wished) if isinstance(wished, dict) else wished)
     if not selector or len(selector) > MAX_REQUIREMENTS:
@@ -159,14 +159,14 @@ def _term(term: PodAffinityTerm) -> PodTerm:
     )
 
 
-def _spread(one: SpreadConstraint) -> Spread:
+def _spread(constraint: SpreadConstraint) -> Spread:
     return Spread(
-        topology_key=one.topology_key,
-        max_skew=one.max_skew,
-        selector=label_selector(one.label_selector),
-        required=one.when_unsatisfiable == "DoNotSchedule",
-        min_domains=one.min_domains or 1,
-        honors_affinity=one.node_affinity_policy != "Ignore",
-        honors_taints=one.node_taints_policy == "Honor",
-        match_label_keys=one.match_label_keys,
+        topology_key=constraint.topology_key,
+        max_skew=constraint.max_skew,
+        selector=label_selector(constraint.label_selector),
+        required=constraint.when_unsatisfiable == "DoNotSchedule",
+        min_domains=constraint.min_domains or 1,
+        honors_affinity=constraint.node_affinity_policy != "Ignore",
+        honors_taints=constraint.node_taints_policy == "Honor",
+        match_label_keys=constraint.match_label_keys,
     )

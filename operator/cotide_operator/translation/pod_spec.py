@@ -1,8 +1,8 @@
-"""What follows from a pod's spec alone, worked out once for all pods of one template.
+"""Facts that follow from a pod's spec alone, computed once for all pods of one template.
 
-Called by `translation` for each change of each pod. Thousands of pods share a template, and a pod changes several times
-in its life, mostly in its metadata and status; so the answers are kept by what the spec says. Invariant: two specs with
-the same answer here agree in every field that is read below; the node is not one of them.
+`translation` calls it for each change of each pod. Thousands of pods share a template, and a pod changes several times
+in its life, mostly in its metadata and status; so the results are cached by the content of the spec. Invariant: two
+specs with the same cached result agree in every field that is read below; the node is not one of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEPT: Final = 1024
 """Templates of a generation; chosen: about 2 MB."""
 KEPT_BYTES: Final = 32 * 1024 * 1024
 KEPT_LARGEST_BYTES: Final = 64 * 1024
-"""Of the keys of a generation, and of one that is remembered at all; chosen: a pod may be as large as 1.5 MB."""
+"""Bytes of the keys of a generation, and of the largest cached key; chosen: a pod may be as large as 1.5 MB."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -51,24 +51,24 @@ class SpecFacts:
     unsupported: tuple[str, ...] = ()
     rules: PodRules | None = None
     claims: tuple[str, ...] = ()
-    """Paths of its claims, which say nothing by themselves: see `volumes`."""
+    """Paths of its claims, which need a look-up: see `volumes`."""
     images: tuple[str, ...] = ()
     reclaims: bool = False
-    """Whether it asks for reclaimed capacity, which decides on its class where nothing else does."""
+    """Whether it requests reclaimed capacity, which decides its class if nothing else does."""
 
 
 class SpecReader:
-    """Answers, by what specs say."""
+    """Cached facts, by the content of specs."""
 
     def __init__(self) -> None:
         self._known: Remembered[bytes, SpecFacts] = Remembered(KEPT, KEPT_BYTES)
 
     def __call__(self, spec: PodSpec, status: PodStatus | None = None) -> SpecFacts:
-        """Return the facts of a spec; a request that can't be read is one of the unsupported fields.
+        """Return the facts of a spec; an unreadable request is one of the unsupported fields.
 
         Parameters
         ----------
-        status : of the pod; it counts while a kubelet holds something else than the spec asks for (KEP-1287).
+        status : of the pod; it counts while a kubelet holds other amounts than the spec requests (KEP-1287).
         """
         if status is not None and not resized(spec, status):
             status = None
@@ -83,7 +83,7 @@ class SpecReader:
 
 
 def reclaims(spec: PodSpec) -> bool:
-    """Return whether a pod asks for reclaimed capacity."""
+    """Return whether a pod requests reclaimed capacity."""
     return any(
         name in (RECLAIMED_CPU, RECLAIMED_MEMORY)
         for container in (*spec.containers, *spec.init_containers)
@@ -140,8 +140,8 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
         faults[FIELDS_NAMED:] = [f"{len(faults) - FIELDS_NAMED} more"]
     unsupported = (*unsupported_fields(spec), *faults)
     taken = tuple(host_ports(spec)[:MAX_HOST_PORTS])
-    if unsupported:  # no node is looked for: what it asks of one may be more than anybody can look at
-        # Where the pod is placed already, by whomever, it keeps others off all the same.
+    if unsupported:  # no node is searched for such a pod: its constraints may be too many to check
+        # A pod that already has a node, by any scheduler, still repels others.
         rules = None if rule_faults(spec) else pod_rules(spec)
         return SpecFacts(
             requests=requests.amounts,

@@ -1,10 +1,10 @@
-"""When things happened to a pod, on the operator's clock, and what is known of its past.
+"""Times of a pod's events on the operator's clock, and its known past.
 
-Called by `event_source` once for each change, at the moment it arrives and before it is translated. API timestamps
-carry whole seconds of the wall, which under simulated time is far too coarse: what was seen live is taken from the
-clock, and only what happened before this process watched is read from timestamps. Attempts and demotions of earlier
-runs come back from the note on the pod, or else from its Job's status, so that a restart does not reset anybody's turn.
-Invariant: the sighting of one pod (uid) never changes once a field is known.
+`event_source` calls it once for each change, at its arrival and before its translation. API timestamps carry whole
+seconds of the wall, which is far too coarse under simulated time. Times of live events therefore come from the clock;
+timestamps serve only for events before this process. Attempts and demotions of earlier runs come from the note on the
+pod, or else from its Job's status, so that a restart resets no pod's turn. Invariant: the sighting of one pod (uid)
+never changes once a field is known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BEGAN: Final = ("Running", "Succeeded", "Failed")
 
 
 class PodTimes(msgspec.Struct, frozen=True, gc=False):
-    """What was observed of one pod; times on the operator's clock."""
+    """Observed times of one pod, on the operator's clock."""
 
     uid: str
     created_seconds: float
@@ -58,23 +58,23 @@ class PodObservations:
         return len(self._known)
 
     def forget(self, key: str) -> None:
-        """Drop a pod that is gone."""
+        """Drop a deleted pod."""
         self._known.pop(key, None)
 
     def of(self, pod: PodObject) -> PodTimes | None:
-        """Return what was observed of a pod, None when it was not observed yet."""
+        """Return the observation of a pod, None before the first one."""
         known = self._known.get(key_of(pod.metadata))
         return known if known is not None and known.uid == pod.metadata.uid else None
 
     def observe(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any] | None = None) -> PodTimes:
-        """Return what is known of a pod after this change.
+        """Return the observation of a pod after this change.
 
         Parameters
         ----------
         pod : PodObject
-            The object as it is now.
+            The present object.
         live : bool
-            False while the first list is read: then nothing is happening now, timestamps tell.
+            False during the first list: then timestamps give the times.
         job_status : mapping, optional
             Status of the Job that controls it, for attempts and demotions of an earlier run.
         """
@@ -91,33 +91,33 @@ class PodObservations:
         return after
 
     def refresh(self) -> None:
-        """What is not live is from before this moment, and no longer from before an earlier one."""
+        """Set the time before which all later observations that are not live count as made."""
         self._listed_seconds = None
 
     def glance(self, pod: PodObject, job_status: Mapping[str, Any]) -> PodTimes:
-        """Return what `observe` would of a pod that is not known and not live; remember nothing."""
+        """Return the result of `observe` for an unknown pod that is not live, without storing it."""
         seen = self._first(pod, live=False, job_status=job_status)
         began = pod.status.phase in _BEGAN
         return self._with_run(pod, seen, live=False, observed=False) if began else seen
 
     def keep(self, key: str, seen: PodTimes) -> None:
-        """Remember what a glance told of a pod that is not known."""
+        """Store a glance at an unknown pod."""
         self._known[key] = seen
 
     def _with_run(self, pod: PodObject, known: PodTimes, *, live: bool, observed: bool) -> PodTimes:
-        """Return the sighting with what a pod that began tells; ``witnessed`` when it was seen before it did."""
+        """Return the sighting with the start and end of a pod; ``witnessed`` if it was seen before its start."""
         phase = pod.status.phase
-        begun, ended = known.started_seconds, known.finished_seconds
-        if begun is None:
+        started_at, ended = known.started_seconds, known.finished_seconds
+        if started_at is None:
             started = _started(pod)
             if started is not None or phase == "Running":
-                # Seen only when it was over already: then the timestamps know better than the moment of learning it.
-                begun = self._time(started, live=live, now=observed and phase == "Running")
+                # Seen only after its end: then the timestamps are better than the moment of receipt.
+                started_at = self._time(started, live=live, now=observed and phase == "Running")
         if ended is None and phase != "Running":
             ended = self._time(_finished(pod), live=live, now=observed)
-        if begun == known.started_seconds and ended == known.finished_seconds:
+        if started_at == known.started_seconds and ended == known.finished_seconds:
             return known
-        return PodTimes(known.uid, known.created_seconds, begun, ended, known.attempts, known.demotions)
+        return PodTimes(known.uid, known.created_seconds, started_at, ended, known.attempts, known.demotions)
 
     def _first(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any]) -> PodTimes:
         now = self._moment(live=live)
@@ -136,7 +136,7 @@ class PodObservations:
         return moment if now or written is None else min(moment, self._clock.from_wall(written))
 
     def _moment(self, *, live: bool) -> float:
-        """Return the time, which is one for the whole first list: the clock is not asked for each of its pods."""
+        """Return the time, which is the same for the whole first list: the clock is not read for each pod."""
         if live:
             return self._clock.now()
         if self._listed_seconds is None:
@@ -145,7 +145,7 @@ class PodObservations:
 
 
 def noted(pods: Iterable[PodObject]) -> Iterator[Decision]:
-    """Yield the decisions that are noted on pods and are about those very pods."""
+    """Yield the decisions in annotations that are about the very pod that carries them."""
     for pod in pods:
         decision = _noted(pod)
         if decision is not None:
@@ -158,18 +158,18 @@ def _noted(pod: PodObject) -> Decision | None:
         return None
     try:
         decision = decode(note, key_of(pod.metadata)).decision
-    except InputError:  # somebody else's words in our annotation
+    except InputError:  # a foreign text in our annotation
         return None
-    # A pod made from a copy of another one's manifest carries that one's note: it is not about this pod.
+    # A pod from a copy of another pod's manifest carries the note of that other pod.
     return decision if decision.uid == pod.metadata.uid else None
 
 
 def _past(pod: PodObject, job_status: Mapping[str, Any]) -> tuple[int, int]:
-    """Attempts and demotions that an earlier run of the operator wrote down."""
+    """Return attempts and demotions that an earlier run of the operator recorded."""
     note = pod.metadata.annotations.get(DECISION_ANNOTATION)
     if note is not None:
         past = decode_past(note)
-        # A pod made from a copy of another one's manifest carries that one's note.
+        # A pod from a copy of another pod's manifest carries the note of that other pod.
         return past[1:] if past is not None and past[0] == pod.metadata.uid else (0, 0)
     return _count(job_status.get("attempts")), _count(job_status.get("demotions"))
 
@@ -181,7 +181,7 @@ def _count(value: object) -> int:
 def _parsed(text: str) -> float | None:
     try:
         return parse_timestamp(text)
-    except InputError:  # a server's own timestamps are well-formed; a test double's need not stop a cluster
+    except InputError:  # a server's own timestamps are well-formed; a test double's must not stop a cluster
         return None
 
 

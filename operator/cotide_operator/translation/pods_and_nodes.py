@@ -1,8 +1,8 @@
-"""Raw typed objects to core events: pure functions, the only place that knows both sides.
+"""Translates raw typed objects into core events: pure functions, the only place with both sides.
 
-Called by the loop for each object that changed; the outcome goes to `Scheduler.handle` and nowhere else.
-Invariant: same object, same ownership, same times -> equal value, so that a change which does not matter to
-scheduling (a heartbeat, a label of somebody else) is recognised by comparing, and costs the engine nothing.
+The loop calls it for each changed object, and the result goes to `Scheduler.handle` only. Invariant: the same object,
+ownership and times give an equal value. A change without effect on scheduling (a heartbeat, a foreign label) is thus
+found by comparison, and costs the engine nothing.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ INPUT_SIZE_ANNOTATION: Final = "cotide.dev/input-size"
 REQUESTED_SECONDS_ANNOTATION: Final = "cotide.dev/requested-seconds"
 JOB_PRIORITY_ANNOTATION: Final = "cotide.dev/job-priority"
 CORDON_ANNOTATION: Final = "cotide.dev/cordoned-until"
-"""Of a node: until when the overload monitor keeps batch and gratis pods off it."""
+"""On a node: time until which the overload monitor keeps batch and gratis pods off it."""
 DEFAULT_LATENCY_MILLISECONDS: Final = 10.0
 """The service limit of Ou 2024, section 4.1, and the default of the Workload schema."""
 DEFAULT_JOB_PRIORITY: Final = 100
 JOB_PRIORITY_MAX: Final = 1000
 NEVER: Final = "Never"
-"""``preemptionPolicy`` of a pod for which nobody is evicted."""
+"""``preemptionPolicy`` of a pod that preempts no other pod."""
 NO_VOLUMES: Final = VolumeFacts()
 IMAGES_KEPT: Final = 8192
-"""Images of nodes whose names are kept once (chosen: some MB; nodes have most of theirs in common)."""
+"""Images of nodes with names that are stored once (chosen: some MB; nodes have most of theirs in common)."""
 REMEMBERED: Final = 1024
-"""Surroundings, and answers about them, that are kept; chosen: many pods share theirs, one takes a microsecond."""
+"""Cached contexts, and results for them; chosen: many pods share theirs, one takes a microsecond."""
 
 _ALWAYS_COUNTED: Final = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE, RECLAIMED_CPU, RECLAIMED_MEMORY)
 _TYPE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -81,31 +81,31 @@ _PHASES: Final = {phase.value: phase for phase in PodPhase}
 _read_spec: Final = SpecReader()
 _SELECTING: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 LABELS_SHARED: Final = 64
-"""Labels of a pod that are shared with others'; chosen: most have ten, and a thousand of these take 25 MB at most."""
+"""Labels of a pod that are shared with others; chosen: most have ten, and a thousand of these take 25 MB at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodOwnership:
-    """What surrounds a pod and decides its class, from the cache."""
+    """Context of a pod in the cache that decides its class."""
 
     job: str | None = None
     workload: str | None = None
     owner_class: WorkloadClass | None = None
     owner_kind: str | None = None
     named_class: WorkloadClass | None = None
-    """The class that the name of the pod's PriorityClass stands for, by the configuration."""
+    """Class of the pod's PriorityClass name, by the configuration."""
     priority_class_value: int | None = None
-    """Stands in for the pod's priority where the server resolved none."""
+    """Replaces the pod's priority if the server resolved none."""
     max_class: str | None = None
     job_priority: int | None = None
-    """The priority of the Job that owns the pod; None when there is no such Job (any more)."""
+    """The priority of the Job that owns the pod; None if there is no such Job (any more)."""
     max_priority: int | None = None
-    """Highest pod priority that counts in its namespace; so is the next of Job priorities."""
+    """Highest pod priority that counts in its namespace; the next field is the same for Job priorities."""
     max_job_priority: int | None = None
     job_succeeded: int = 0
-    """Pods that succeeded of the Job that owns the pod, where it is a gang; 0 for all others."""
+    """Succeeded pods of the Job that owns the pod, if it is a gang; 0 for all others."""
     gang: DeclaredGang | None = None
-    """What a PodGroup or a Workload of ``scheduling.k8s.io`` says of its gang; None for a pod that names neither."""
+    """The gang that a PodGroup or a Workload of ``scheduling.k8s.io`` declares; None for a pod that names neither."""
 
 
 def ownership_of(pod: PodObject, cache: ObjectCache) -> PodOwnership:
@@ -115,7 +115,7 @@ def ownership_of(pod: PodObject, cache: ObjectCache) -> PodOwnership:
 
 
 def affiliation_of_new(pod: PodObject, cache: ObjectCache) -> PodOwnership:
-    """Look up the same for a pod that is only being created, and hence is in no index yet."""
+    """Look up the same for a pod that is being created, and hence is in no index yet."""
     return _ownership(pod, cache, owned_key(pod.metadata, "Job"), cache.workload_for(pod))
 
 
@@ -150,8 +150,8 @@ def _ownership(pod: PodObject, cache: ObjectCache, job_key: str | None, workload
 
 
 def succeeded_of(job: CustomObject | None) -> int:
-    """Return how many pods of a gang succeeded by its Job's status; 0 where the Job is none."""
-    if job is None or job.spec.get("gang") is None:  # an empty one asks for all of parallelism
+    """Return the number of succeeded pods of a gang from its Job's status; 0 for a Job without a gang."""
+    if job is None or job.spec.get("gang") is None:  # an empty gang requires all of parallelism
         return 0
     succeeded = job.status.get("succeeded")
     return min(max(0, succeeded), MAX_INDEXES) if isinstance(succeeded, int) else 0
@@ -165,12 +165,12 @@ def _owner_kind(metadata: Metadata) -> str | None:
     if owner is None:
         return None
     group = owner.api_version.partition("/")[0] if "/" in owner.api_version else ""
-    # It is kept for comparing: no server bounds its length.
+    # Stored for comparison: no server bounds its length.
     return (f"{owner.kind}.{group}" if group else owner.kind)[:QUALIFIED_NAME_CHARACTERS]
 
 
 def _controller(metadata: Metadata) -> str:
-    """Return ``Kind/name`` of the controller whose selector counts for a default spread; empty for another."""
+    """Return ``Kind/name`` of a controller if its selector counts for a default spread; otherwise empty."""
     owner = controller_of(metadata)
     if owner is None or _SELECTING.get(owner.kind) != owner.api_version:
         return ""
@@ -178,7 +178,7 @@ def _controller(metadata: Metadata) -> str:
 
 
 def class_of(pod: PodObject, ownership: PodOwnership) -> WorkloadClass:
-    """Return the class of a pod as it is now; a static pod is online whatever it says, since nobody can evict it."""
+    """Return the present class of a pod; a static pod is always online, since it can't be evicted."""
     return _class_of(pod, ownership, reclaims(pod.spec))
 
 
@@ -222,16 +222,17 @@ def translate_pod(
     volumes: VolumeFacts | None = None,
     key: str | None = None,
 ) -> Pod:
-    """Return what the engine must know of a pod.
+    """Return the engine's view of a pod.
 
     Parameters
     ----------
     scheduler_names : a pod that names one of them is ours to place.
-    key : its ``namespace/name``, of who has it: one string for cache and engine, and not two of 70 bytes a pod.
-    volumes : what its claims demand; without it a pod that names claims is Misconfigured.
+    key : its ``namespace/name``, from a caller that has it: cache and engine then share one string of 70 bytes a pod.
+    volumes : the demands of its claims; without it a pod that names claims is Misconfigured.
 
-    A pod of another scheduler counts as usage only: its constraints are not read. A request that can't be read
-    (no API server lets one through) or is beyond any node is a Misconfigured pod, never one that asks for nothing.
+    A pod of another scheduler counts as usage only: its constraints are not read. A request that is unreadable (API
+    servers refuse such requests) or larger than any node makes a pod Misconfigured; it never counts as an empty
+    request.
     """
     metadata, spec = pod.metadata, pod.spec
     ours = spec.scheduler_name in scheduler_names
@@ -295,13 +296,13 @@ def translate_pod(
 
 
 def _job_priority(annotations: Mapping[str, str], ownership: PodOwnership) -> int:
-    """Return the priority of a pod's Job: what the Job states now counts more than the annotation of its pod."""
+    """Return the priority of a pod's Job: the Job's present value takes precedence over the pod's annotation."""
     stated = ownership.job_priority
     return _at_most(_annotated_priority(annotations) if stated is None else stated, ownership.max_job_priority)
 
 
 def concerns_others(rules: PodRules | None) -> bool:
-    """Whether a placed pod, whoever placed it, keeps others off or would have them near or elsewhere."""
+    """Whether a placed pod, of any scheduler, repels others or attracts them to its node or another."""
     return rules is not None and bool(rules.anti_affinity or rules.affinity or rules.pod_preferences)
 
 
@@ -337,12 +338,13 @@ def _bounded_priority(value: object) -> int:
 
 
 def _type(text: str | None) -> str:
-    """A job type is what a Job's definition takes for one; anything else, as from a copied manifest, is none."""
+    """Return a valid job type; any other text, as from a copied manifest, counts as none."""
     return text if text and len(text) <= LABEL_CHARACTERS and _TYPE.fullmatch(text) else ""
 
 
 def _bytes(text: str | None) -> int:
-    """An input size that can't be read, or that nobody has, is none: predictors treat it as unknown, the pod runs."""
+    """Return an input size; an unreadable or impossible one counts as none: predictors treat it as unknown, the pod
+    runs."""
     if text is None:
         return 0
     try:
@@ -352,7 +354,7 @@ def _bytes(text: str | None) -> int:
 
 
 def _positive(text: str | None) -> float | None:
-    """A wish that can't be read is none; one beyond `limits.MAX_SECONDS` means as long as may be."""
+    """Return a positive number; an unreadable one counts as none, one beyond `limits.MAX_SECONDS` as the maximum."""
     if text is None or len(text) > NUMBER_CHARACTERS:
         return None
     try:
@@ -363,17 +365,17 @@ def _positive(text: str | None) -> float | None:
 
 
 def annotation_faults(annotations: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each of our annotations that was not followed as it was written."""
+    """Return one sentence for each of our annotations with an invalid value."""
     found: list[str] = []
     kind = annotations.get(TYPE_ANNOTATION)
     if kind and not _type(kind):
-        found.append(f"annotation {TYPE_ANNOTATION}: {kind[:40]!r} is no job type, and counts as not written")
+        found.append(f"annotation {TYPE_ANNOTATION}: {kind[:40]!r} is no job type, and is ignored")
     size = annotations.get(INPUT_SIZE_ANNOTATION)
     if size is not None:
         try:
             resource_amount("bytes", size)
         except InputError as error:
-            found.append(f"annotation {INPUT_SIZE_ANNOTATION}: {error}; it counts as not written")
+            found.append(f"annotation {INPUT_SIZE_ANNOTATION}: {error}; it is ignored")
     seconds = annotations.get(REQUESTED_SECONDS_ANNOTATION)
     if seconds is not None and (_positive(seconds) is None or _positive(seconds) == MAX_SECONDS):
         found.append(
@@ -389,12 +391,12 @@ def translate_node(
     attach_limits: tuple[tuple[str, int], ...] = (),
     attached: tuple[tuple[str, str], ...] = (),
 ) -> Node:
-    """Return what the engine must know of a node; one that is being deleted takes no more pods.
+    """Return the engine's view of a node; a node with a deletion time takes no more pods.
 
     Parameters
     ----------
     from_wall : maps epoch seconds of the machine to the operator's clock.
-    attach_limits, attached : see `events.Node`; its CSINode and VolumeAttachments say them.
+    attach_limits, attached : see `events.Node`; from its CSINode and VolumeAttachments.
     """
     metadata, spec, status = node.metadata, node.spec, node.status
     too_much = len(metadata.labels) > MAX_NODE_LABELS or len(spec.taints) > MAX_NODE_TAINTS
@@ -416,7 +418,7 @@ def translate_node(
 
 
 def node_images(images: tuple[NodeImageObject, ...]) -> tuple[NodeImage, ...]:
-    """Return what a node has, once for each name, sorted; of a name that is there twice the size that comes first."""
+    """Return the images of a node, once for each name, sorted; a repeated name has the size of its first entry."""
     sizes: dict[str, NodeImage] = {}
     for image in images[:MAX_NODE_IMAGES]:  # a kubelet reports the largest first
         for node_image in _named(image):
@@ -432,7 +434,7 @@ def _named(image: NodeImageObject) -> tuple[NodeImage, ...]:
 
 
 def node_faults(node: NodeObject) -> list[str]:
-    """Return one sentence for each part of a node of which there is more than is looked at."""
+    """Return one sentence for each part of a node with more entries than are read."""
     offered = node.status.allocatable or node.status.capacity
     counts = (
         ("labels", len(node.metadata.labels), MAX_NODE_LABELS, "it takes no pods"),
@@ -443,7 +445,7 @@ def node_faults(node: NodeObject) -> list[str]:
 
 
 def _counted(offered: Mapping[str, Quantity]) -> list[str]:
-    """Return the resources of a node that are counted: all, or of too many those that pods are sure to ask for."""
+    """Return the counted resources of a node: all, or with too many those that pods commonly request."""
     if len(offered) <= MAX_NODE_RESOURCES:
         return list(offered)
     first = [name for name in _ALWAYS_COUNTED if name in offered]
@@ -451,7 +453,7 @@ def _counted(offered: Mapping[str, Quantity]) -> list[str]:
 
 
 def _moment(text: str | None, from_wall: Callable[[float], float]) -> float | None:
-    """A time that can't be read is none: somebody else's words in our annotation close no node."""
+    """Return a time; an unreadable one counts as none, so that a foreign text in our annotation closes no node."""
     if text is None:
         return None
     try:
@@ -461,7 +463,7 @@ def _moment(text: str | None, from_wall: Callable[[float], float]) -> float | No
 
 
 def translate_workload(workload: CustomObject) -> Workload:
-    """Return the promise that a Workload makes; what the schema would refuse counts as not given."""
+    """Return the promise of a Workload; values that the schema would refuse count as absent."""
     qos = workload.spec.get("qos")
     limit = qos.get("latencyP95Milliseconds") if isinstance(qos, dict) else None
     valid = isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0

@@ -1,8 +1,8 @@
-"""Pods that were translated before the first collection asks for them.
+"""Pods that are translated before the first collection.
 
-Owned by `event_source` until its first collection. There is time before that, while lists come in pages or another
-replica leads; what was done in it need not be done when everybody waits for the first decision. Invariant: what is
-taken is what a translation at that moment would give, because whoever hears of a change says `repeat`.
+`event_source` owns it until its first collection. Before that, while lists arrive in pages or another replica leads,
+there is spare time; work that is done then does not delay the first decision. Invariant: a stored translation equals a
+translation at that moment, since the owner calls `repeat` at each change.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Seen = tuple[PodTimes, Pod]
 
 
 class Pretranslator:
-    """Translations done ahead.
+    """Translations made ahead.
 
     Parameters
     ----------
     translate : callable
-        Returns the sighting and the translation of the pod of a key as it is now; None when there is no such pod.
+        Returns the sighting and the translation of the pod of a key in its present state; None without such a pod.
     """
 
     def __init__(self, translate: Callable[[str], Seen | None]) -> None:
@@ -30,7 +30,7 @@ class Pretranslator:
         self._open: dict[str, None] = {}
 
     def work(self, most: int) -> bool:
-        """Translate up to so many pods; False when there was nothing to do."""
+        """Translate up to ``most`` pods; False without any work."""
         found = bool(self._open)
         for _ in range(min(most, len(self._open))):
             key, _ = self._open.popitem()
@@ -40,15 +40,15 @@ class Pretranslator:
         return found
 
     def repeat(self, key: str) -> None:
-        """Translate a pod (anew): it is new, or something changed that its translation depends on."""
+        """Translate a pod, or translate it again: it is new, or its translation depends on a change."""
         self._done.pop(key, None)
         self._open[key] = None
 
     def repeat_all(self) -> None:
-        """Translate all anew: something changed that any translation may depend on."""
+        """Translate all again: a change may affect any translation."""
         self._open.update(dict.fromkeys(self._done))
         self._done.clear()
 
     def take(self, key: str) -> Seen | None:
-        """Return what was done of a pod; None when its translation is still to be done."""
+        """Return the translation of a pod; None if it is missing."""
         return self._done.pop(key, None)

@@ -89,7 +89,7 @@ class QueryBudgets(Generic[Query, Answer]):
         """Return the queries of the namespaces that used little lately, and of those that used much."""
         self._used = {space: self._used.get(space, 0.0) * DECAY for space in queries}
         light: FairQueue[Query] = FairQueue(slots=self._concurrent, slots_each=self._per_namespace)
-        heavy: FairQueue[Query] = FairQueue(beside=light)
+        heavy: FairQueue[Query] = FairQueue(shares_with=light)
         for space in sorted(queries, key=lambda space: (self._used[space], space)):
             queue = heavy if self._used[space] > MUCH * self._seconds else light
             own, first = queries[space], self._first.get(space)

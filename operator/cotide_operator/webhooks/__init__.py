@@ -1,1 +1,1 @@
-"""Who asks the operator over HTTPS: the API server about new pods, and kube-scheduler about nodes."""
+"""The operator's HTTPS answers: to the API server about new pods, and to kube-scheduler about nodes."""

@@ -22,7 +22,7 @@ from cotide_core.recording.replay import replay
 HISTORY_LINES: Final = 400
 _KOPF_TRIES_AGAIN: Final = re.compile(r"\S+ ERROR +Request attempt #\d+/\d+ failed; will retry")
 """What kopf says of a request that met a fault, and that it repeats."""
-_DISK_REFUSES: Final = re.compile(r"\S+ ERROR +\S* *the ledger in \S+ can't be written: .*; scheduling goes on")
+_DISK_REFUSES: Final = re.compile(r"\S+ ERROR +\S* *the ledger in \S+ can't be written: .*; scheduling continues")
 """What an operator says of a disk that takes nothing, as it must."""
 
 

@@ -168,7 +168,7 @@ def test_a_pod_on_reclaimed_capacity_is_told_what_its_node_offers(
     code, out, _ = run(capsys, monkeypatch, "pod", "slack", "-n", "shop", "--kubeconfig", str(site.kubeconfig))
     assert code == 0
     assert "750m cpu of reclaimed capacity" in out
-    assert "n1 offers 2000m cpu and 1Gi memory, of which its pods ask for 750m cpu" in out
+    assert "n1 offers 2000m cpu and 1Gi memory; its pods request 750m cpu of it" in out
 
 
 @pytest.mark.parametrize("kind", ["pod", "job"])

@@ -134,7 +134,7 @@ def test_a_workload_adopts_or_runs_its_pods() -> None:
     [
         ({}, "either spec.selector, to adopt pods, or spec.template"),
         ({"selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}, "and not both"),
-        ({"selector": {"matchLabels": {"app": "web"}}, "replicas": 2}, "spec.replicas goes with spec.template only"),
+        ({"selector": {"matchLabels": {"app": "web"}}, "replicas": 2}, "spec.replicas needs spec.template"),
         ({"selector": {}}, "spec.selector must name at least one label"),
         ({"template": TEMPLATE, "qos": {"latencyP95Milliseconds": 0}}, r"spec\.qos\.latencyP95Milliseconds: "),
         ({"template": TEMPLATE, "replicas": -1}, r"spec\.replicas: "),

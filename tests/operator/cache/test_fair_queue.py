@@ -81,7 +81,7 @@ def test_a_bound_for_each_tenant_holds_whatever_is_free() -> None:
 
 def test_queues_beside_each_other_share_their_slots() -> None:
     queue = queue_of("a0", "a1", slots=2)
-    urgent: FairQueue[str] = FairQueue(beside=queue)
+    urgent: FairQueue[str] = FairQueue(shares_with=queue)
     urgent.add("a2", "a")
     assert (popped(urgent), popped(queue), queue.in_flight) == (["a2"], [], 1)
     queue.release("a")

@@ -57,7 +57,7 @@ MISTAKES = [
     ("hostLoad: {quantile: 0.95}\n", "c.yaml:3: hostLoad.quantile: must be one of 0.5, 0.9, 0.99"),
     ("hostLoad: {quantile: high}\n", "c.yaml:3: hostLoad.quantile: input should be a valid number"),
     ("hostLoad: {predictor: oracle}\n", "c.yaml:3: hostLoad.predictor: input should be 'mixture' or 'sigma-percentile'"),
-    ("hostLoad: {challenger: mixture}\n", "c.yaml:3: hostLoad: challenger must not be the predictor itself"),
+    ("hostLoad: {challenger: mixture}\n", "c.yaml:3: hostLoad: challenger must differ from predictor"),
     ("hostLoad: {historySeconds: 200}\n", "c.yaml:3: hostLoad.historySeconds: must not be below slotSeconds"),
     ("slotSeconds: 600\nhostLoad:\n  quantile: 0.5\n  refitSeconds: 300\n", "c.yaml:6: hostLoad.refitSeconds: must not be below slotSeconds"),
     ("hostLoad:\n  enabled: true\n", "c.yaml:4: hostLoad.enabled: needs a metricsSource"),
@@ -78,7 +78,7 @@ MISTAKES = [
     ("metricsSource: {prometheus: {url: 'http://p', podCpuQuery: ' '}}\n", "c.yaml:3: metricsSource.prometheus.podCpuQuery: must be a PromQL query"),
     ("metricsSource: {prometheus: {url: 'http://p', cpuQuery: up}}\n", "c.yaml:3: metricsSource.prometheus.cpuQuery: is not a setting; there are url, podCpuQuery, podMemoryQuery"),
     ("metricsSource: {prometheus: {url: 'http://p', workloadQueries: {rps: 'rate('}}}\n", "c.yaml:3: metricsSource.prometheus.workloadQueries.rps: it is no PromQL"),
-    ("metricsSource: {prometheus: {url: 'http://p', workloadQueries: {latency: 'x offset 5m'}}}\n", "workloadQueries.latency: offset and @ are not taken"),
+    ("metricsSource: {prometheus: {url: 'http://p', workloadQueries: {latency: 'x offset 5m'}}}\n", "workloadQueries.latency: offset and @ are not supported"),
     ("metricsSource: {prometheus: {url: 'http://p', workloadQueries: {free: {'*': unrestricted}}}}\n", "workloadQueries.free: only a namespace that is named can be unrestricted"),
     ("metricsSource: {prometheus: {url: 'http://p', workloadQueries: {free: {shop: yes}}}}\n", "workloadQueries.free.shop: input should be 'enforced' or 'unrestricted'"),
     ("metricsSource: {prometheus: {url: 'http://p', headers: {Host: a}}}\n", "metricsSource.prometheus.headers: header Host is set by Cotide"),
@@ -365,7 +365,7 @@ def test_default_spreads_are_kube_schedulers_unless_a_list_says_otherwise() -> N
     [
         (
             "  defaultConstraints:\n    - {maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}\n",
-            "configuration:3: podTopologySpread.defaultingType: must be List where there are defaultConstraints",
+            "configuration:3: podTopologySpread.defaultingType: must be List with defaultConstraints",
         ),
         (
             "  defaultingType: List\n  defaultConstraints:\n"

@@ -125,7 +125,7 @@ async def test_of_several_pods_the_first_that_a_budget_keeps_is_named() -> None:
     hands = DrainClient(server, server.cache, HandClock(0.0), lambda *_: None)
     keys = ("d/p", "d/q", "d/gone")
     assert await hands.kept(keys) == ""
-    for allowed, said in ((1, "disruption budget d/b lets no further pod go now"), (2, "")):
+    for allowed, said in ((1, "disruption budget d/b allows no further eviction now"), (2, "")):
         body = {
             "metadata": {"name": "b", "namespace": "d"},
             "spec": {"selector": {"matchLabels": {"app": "x"}}},

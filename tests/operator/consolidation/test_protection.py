@@ -81,7 +81,7 @@ def test_an_unreadable_protection_of_cluster_autoscaler_protects_with_a_sentence
 def test_a_cost_that_can_not_be_read_counts_as_not_written(name: str, text: str) -> None:
     assert preferences_of({name: text}).deletion_cost == 0
     (fault,) = faults({name: text})
-    assert "is no whole number of 32 bits, and counts as not written" in fault
+    assert "is no whole number of 32 bits, and is ignored" in fault
 
 
 @pytest.mark.parametrize("text", ["true", "false", ""])

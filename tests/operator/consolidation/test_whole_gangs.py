@@ -11,7 +11,7 @@ from cotide_core.consolidation.removal.drain_plan import Freed
 from cotide_operator.consolidation.carrier import FREED, Carried, NodeNow
 
 GANG = ("d/1", "d/2", "d/3")
-BUDGET = "disruption budget d/b lets no further pod go now"
+BUDGET = "disruption budget d/b allows no further eviction now"
 
 
 def whole(*more: str) -> Freed:

@@ -9,7 +9,7 @@ from cotide_operator.controllers.status_builder import ReconcileContext, with_qu
 from cotide_operator.usage.service_readings import QueryFault, ServiceReading
 
 WEB = f"{WORKLOADS}/web"
-REFUSED = QueryFault("QueryRefused", "spec.qos.rpsQuery: offset and @ are not taken")
+REFUSED = QueryFault("QueryRefused", "spec.qos.rpsQuery: offset and @ are not supported")
 
 
 async def test_a_refused_query_is_a_condition_with_the_reason_until_it_is_mended() -> None:

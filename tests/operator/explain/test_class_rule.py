@@ -22,13 +22,13 @@ def pod(owners: list[dict[str, Any]] | None = None, **parts: Any) -> dict[str, A
     [
         (pod(labels={"cotide.dev/class": "batch"}), ClassContext(), ("batch", "by its label cotide.dev/class")),
         (pod(labels={"cotide.dev/class": "gratis"}), ClassContext(owner=JOB), ("gratis", "by its Job count")),
-        (pod(labels={"cotide.dev/class": "online"}), ClassContext(), ("online", "because nothing says otherwise")),
+        (pod(labels={"cotide.dev/class": "online"}), ClassContext(), ("online", "by default: no other rule applies")),
         (
             pod(labels={"cotide.dev/class": "online"}),
             ClassContext(owner=JOB),
             ("gratis", "because work of a Job is not made online without its namespace's label cotide.dev/max-class"),
         ),
-        (pod(), ClassContext(), ("online", "because nothing says otherwise")),
+        (pod(), ClassContext(), ("online", "by default: no other rule applies")),
         (
             pod(spec={"priorityClassName": "cotide-batch", "priority": 2000}),
             ClassContext(),
@@ -37,7 +37,7 @@ def pod(owners: list[dict[str, Any]] | None = None, **parts: Any) -> dict[str, A
         (
             pod(spec={"priorityClassName": "important", "priority": 1000}),
             ClassContext(),
-            ("online", "because nothing says otherwise"),
+            ("online", "by default: no other rule applies"),
         ),
         (
             pod(owners=[{"kind": "Job", "apiVersion": "batch/v1", "controller": True}]),
@@ -86,5 +86,5 @@ def test_a_label_of_the_operator_that_no_other_rule_gives_is_by_a_name_of_the_co
 def test_a_static_pod_is_told_to_be_online_and_why() -> None:
     body = pod(labels={"cotide.dev/class": "gratis"}, spec={"nodeName": "fake-3"})
     body["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "1f2e"}
-    answer = ("online", "because it is a static pod of its node, which nobody can evict")
+    answer = ("online", "because it is a static pod of its node, which can't be evicted")
     assert class_and_reason(body, ClassContext()) == answer

@@ -11,7 +11,7 @@ from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.explain.class_rule import ClassContext
-from cotide_operator.explain.explanation import EVENTS_SHOWN, Explanation, explain_job, explain_pod, telling_node
+from cotide_operator.explain.explanation import EVENTS_SHOWN, Explanation, explain_job, explain_pod, relevant_node
 from cotide_operator.explain.volume_wait import claim_names_of
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 
@@ -107,12 +107,12 @@ def test_a_waiting_pod_is_explained_from_its_note() -> None:
 @pytest.mark.parametrize(
     ("outside", "samples", "what", "words"),
     [
-        ((), 312, "QoS evidence", "inside what was learned, from 312 samples of the service"),
+        ((), 312, "QoS evidence", "inside the learned range, from 312 samples of the service"),
         (
             ("rate", "limit"),
             1,
             "OutsideTraining",
-            "outside what was learned by rate, limit (from 1 sample of the service)",
+            "outside the range learned by rate, limit (from 1 sample of the service)",
         ),
         (("rate unknown",), 312, "RateUnknown", "the larger of model and heuristic counts"),
         (("rate unknown",), None, "RateUnknown", "rate unknown; the heuristic knows requests only"),
@@ -164,7 +164,7 @@ def test_a_pod_of_phases_says_which_one_it_is_in_and_which_it_waits_for() -> Non
     assert answer.data["phaseOfWork"]["ends"] == "2026-11-20T13:07:00.000000Z"
     body["metadata"]["annotations"]["cotide.dev/phase"] = "count"
     said = facts(explain_pod(body, ClassContext(owner=JOB), NOW + 200))["Phase of work"]
-    assert said == "read, since 5m 20s, 1m 20s longer than expected; it says count, and waits for that size"
+    assert said == "read, since 5m 20s, 1m 20s longer than expected; it requests count, and waits for that size"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_job_says_what_its_gang_asks_for(gang: Any, said: str | None) -> None:
 def test_a_pod_behind_gates_says_which_and_not_that_nobody_decides() -> None:
     gates = [{"name": "kueue.x-k8s.io/admission"}, {"name": "a/b"}]
     said = facts(explain_pod(pod(spec={"schedulingGates": gates}), ClassContext(), NOW))
-    assert said["Why it waits"] == "SchedulingGated: held back until kueue.x-k8s.io/admission, a/b is taken off"
+    assert said["Why it waits"] == "SchedulingGated: held back until kueue.x-k8s.io/admission, a/b is removed"
     assert "Decision" not in said
 
 
@@ -250,7 +250,7 @@ def test_a_nominated_pod_names_its_node_and_who_makes_room() -> None:
     assert explained.data["decision"]["nominatedNode"] == "n1"
     assert explained.data["decision"]["victims"] == ["shop/a", "shop/b"]
     kept = explain_pod(pod(note(**values)), ClassContext(), NOW)
-    assert dict(kept.facts)["Nominated"] == "n1 is kept for it"
+    assert dict(kept.facts)["Nominated"] == "n1 is reserved for it"
     assert "Nominated" not in dict(explain_pod(pod(note()), ClassContext(), NOW).facts)
 
 
@@ -271,15 +271,13 @@ def publishing(**annotations: str) -> dict[str, Any]:
 
 def test_a_pod_that_asks_for_reclaimed_capacity_is_told_what_its_node_offers_and_has_given_away() -> None:
     waiting = reclaiming(1500, text=note())
-    assert telling_node(waiting) == "fake-9", "the example of the nodes that lacked slack"
-    beside = [reclaiming(3000, status={"phase": "Running"}), reclaiming(500, status={"phase": "Succeeded"})]
+    assert relevant_node(waiting) == "fake-9", "the example of the nodes that lacked slack"
+    neighbours = [reclaiming(3000, status={"phase": "Running"}), reclaiming(500, status={"phase": "Succeeded"})]
     node = publishing(**{"cotide.dev/forecast": "online peak 3600m"})
-    answer = explain_pod(waiting, ClassContext(node=node, beside=beside), NOW)
+    answer = explain_pod(waiting, ClassContext(node=node, neighbours=neighbours), NOW)
     said = facts(answer)
     assert said["Asks for"] == "1500m cpu and 1Gi memory of reclaimed capacity"
-    assert (
-        said["Offered"] == "fake-9 offers 4000m cpu and 4Gi memory, of which its pods ask for 3000m cpu and 1Gi memory"
-    )
+    assert said["Offered"] == "fake-9 offers 4000m cpu and 4Gi memory; its pods request 3000m cpu and 1Gi memory of it"
     assert said["Trust"] == "trusted (Calibrated): covers 99 %"
     assert said["Forecast"] == "online peak 3600m"
     assert answer.data["reclaimed"]["node"]["inUse"] == {"cpu": "3000m", "memory": "1Gi"}
@@ -288,14 +286,14 @@ def test_a_pod_that_asks_for_reclaimed_capacity_is_told_what_its_node_offers_and
 
 def test_what_may_not_be_read_of_reclaimed_capacity_is_left_out() -> None:
     placed = reclaiming(1500, spec={"nodeName": "fake-9"})
-    assert telling_node(placed) == "fake-9"
+    assert relevant_node(placed) == "fake-9"
     assert "Offered" not in facts(explain_pod(placed, ClassContext(), NOW))
     unseen = facts(explain_pod(placed, ClassContext(node=publishing()), NOW))
     assert unseen["Offered"] == "fake-9 offers 4000m cpu and 4Gi memory"
     plain = {"metadata": {"name": "fake-9"}, "status": {"allocatable": {"cpu": "8"}}}
-    answer = facts(explain_pod(placed, ClassContext(node=plain, beside=[]), NOW))
+    answer = facts(explain_pod(placed, ClassContext(node=plain, neighbours=[]), NOW))
     assert answer["Offered"].startswith("fake-9 offers no reclaimed capacity (yet)")
-    ordinary = explain_pod(pod(note()), ClassContext(node=publishing(), beside=[]), NOW)
+    ordinary = explain_pod(pod(note()), ClassContext(node=publishing(), neighbours=[]), NOW)
     assert "reclaimed" not in ordinary.data, "who asks for none is told nothing of it"
 
 

@@ -168,7 +168,7 @@ def test_a_poisoned_challenge_is_refused_and_nothing_of_the_store_is_used(
 
 def test_the_configuration_takes_every_live_forecaster_and_no_challenge_against_itself() -> None:
     assert get_args(RunTimePredictor) == LIVE_PREDICTORS
-    with pytest.raises(ValidationError, match="must not be runTimePredictor itself"):
+    with pytest.raises(ValidationError, match="must differ from runTimePredictor"):
         RetrainingSettings(run_time_challenger="habits")
     with pytest.raises(ValidationError, match="needs runTimeHabits"):
         RetrainingSettings(run_time_habits=False, run_time_challenger="fmkf")

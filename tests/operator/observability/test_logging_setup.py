@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from cotide_operator.observability.logging_setup import tell_of_connections
+from cotide_operator.observability.logging_setup import log_broken_connections
 
 CLOSED = RuntimeError("unable to perform operation on a transport: the handler is closed")
 
@@ -24,7 +24,7 @@ def test_a_connection_that_broke_is_one_line(
     caplog: pytest.LogCaptureFixture, context: dict[str, object], has_trace: bool
 ) -> None:
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(tell_of_connections)
+    loop.set_exception_handler(log_broken_connections)
     with caplog.at_level(logging.INFO):
         loop.call_exception_handler(context)
     loop.close()

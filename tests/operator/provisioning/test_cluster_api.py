@@ -219,7 +219,7 @@ def test_a_node_that_names_none_or_one_elsewhere_stays(named: dict[str, str], wo
 @pytest.mark.parametrize(
     ("actuator", "words"),
     [
-        ({"command": ["x"], "scalesDown": True}, "scalesDown goes with scales"),
+        ({"command": ["x"], "scalesDown": True}, "scalesDown needs scales"),
         ({"scales": {"a": TARGET, "b": TARGET}, "scalesDown": True}, "two machine types name one MachineDeployment"),
         ({"scales": {"a": "/apis/apps/v1/namespaces/d/deployments/x"}, "scalesDown": True}, "no MachineDeployment"),
     ],

@@ -93,7 +93,7 @@ def test_who_succeeded_by_the_jobs_status_counts_for_a_new_engine() -> None:
     ("spec", "words"),
     [
         ({"gang": {"minMember": 5}, "parallelism": 4, "completions": 9}, "spec.gang.minMember must be at most"),
-        ({"gang": {}, "parallelism": 2000, "completions": 2000}, "spec.gang may ask for at most 1024 pods"),
+        ({"gang": {}, "parallelism": 2000, "completions": 2000}, "spec.gang may require at most 1024 pods"),
     ],
 )
 def test_a_gang_that_can_never_start_is_refused_in_a_sentence(spec: dict[str, Any], words: str) -> None:

@@ -8,7 +8,7 @@ TEMPLATE: Final = {"spec": {"containers": [{"name": "web", "image": "nginx"}]}}
 SELECTOR: Final = {"matchLabels": {"app": "web"}}
 ONE_WAY: Final = "give either spec.selector, to adopt pods, or spec.template, to let Cotide run them, and not both"
 REPLICAS: Final = (
-    "spec.replicas: Invalid value: spec.replicas goes with spec.template only: adopted pods are scaled by their "
+    "spec.replicas: Invalid value: spec.replicas needs spec.template: adopted pods are scaled by their "
     "Deployment or StatefulSet"
 )
 NO_LABEL: Final = (
@@ -92,7 +92,7 @@ REFUSED: Final[dict[str, tuple[str, str, dict[str, Any], str]]] = {
         "jobs",
         "j",
         _job_spec(completions=1025, parallelism=1025, gang={}),
-        "spec.gang: Invalid value: spec.gang may ask for at most 1024 pods at once: give spec.gang.minMember",
+        "spec.gang: Invalid value: spec.gang may require at most 1024 pods at once: set spec.gang.minMember",
     ),
     "no template": ("jobs", "j", {}, "spec.template: Required value"),
     "no container": (

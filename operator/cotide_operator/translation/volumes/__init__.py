@@ -1,5 +1,5 @@
-"""What the volumes of a pod demand of its node.
+"""The demands of a pod's volumes on its node.
 
-`claims` and `reach` read one object each; `free_volumes`, `storage_capacities` and `node_attachments` keep what is
-looked up of many; `reader` puts their answers together for a pod.
+`claims` and `reach` read one object each; `free_volumes`, `storage_capacities` and `node_attachments` index many
+objects; `reader` combines their answers for a pod.
 """

@@ -1,6 +1,6 @@
-"""Answers to claims, kept until something of their storage class changes.
+"""Cached answers for claims, valid until their storage class changes.
 
-Called by `free_volumes` and `storage_capacities`. Bounded, since each claim may ask for another amount.
+`free_volumes` and `storage_capacities` call it. The cache is bounded, since each claim may request another amount.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Part = TypeVar("Part")
 
 
 class AnswersByClass(Generic[Demand, Part]):
-    """What was found for each demand on a storage class.
+    """Results for each demand on a storage class.
 
     Parameters
     ----------
-    most_parts : of the answers of one class together, in one generation of what is kept.
+    most_parts : of the answers of one class together, in one cache generation.
     """
 
     def __init__(self, most_parts: int) -> None:
@@ -28,7 +28,7 @@ class AnswersByClass(Generic[Demand, Part]):
         self._found: dict[str, Remembered[Demand, tuple[Part, ...]]] = {}
 
     def of(self, storage_class: str, demand: Demand, search: Callable[[], tuple[Part, ...]]) -> tuple[Part, ...]:
-        """Return what was found, or what ``search`` finds."""
+        """Return the cached result, or the result of ``search``."""
         known = self._found.get(storage_class)
         if known is None:
             known = self._found[storage_class] = Remembered(DEMANDS_KEPT, self._most_parts)
@@ -40,7 +40,7 @@ class AnswersByClass(Generic[Demand, Part]):
         return found
 
     def forget(self, storage_classes: Iterable[str]) -> None:
-        """Forget what was found for some classes."""
+        """Drop the results for some classes."""
         for text in storage_classes:
             self._found.pop(text, None)
 

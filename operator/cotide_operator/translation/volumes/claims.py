@@ -1,7 +1,7 @@
-"""What a pod says of its claims, and a claim of the volume that it wants.
+"""The claims of a pod, and the demands of a claim on a volume.
 
-Called by the other modules of this wing and by `volume_binder`. Pure. Semantics: the Kubernetes documentation,
-"Persistent Volumes". Invariant: a claim that can't be judged raises `Blocked` with the reason for its owner.
+The other modules of this package and `volume_binder` call it. Pure. Semantics: the Kubernetes documentation,
+"Persistent Volumes". Invariant: an invalid claim raises `Blocked` with the reason for its owner.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from cotide_core.limits import MAX_CLAIMS
 from cotide_kube.objects import ClaimObject, ClaimSpec, PodObject, VolumeSpec
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-"""Annotation of a claim: the node that its volume shall be made for."""
+"""Annotation of a claim: the node for its new volume."""
 BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
-"""Annotation of a claim or a volume: its storage class, as written before there was a field."""
+"""Annotation of a claim or a volume: its storage class, from before the field existed."""
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 DEMANDS_KEPT: Final = 1024
-"""Different claims of one storage class of which the answers are remembered, in one generation. Chosen."""
+"""Different claims of one storage class with cached answers, in one generation. Chosen."""
 
 
 class VolumeFacts(NamedTuple):
@@ -41,11 +41,11 @@ class WaitingClaim(NamedTuple):
 
 
 class Blocked(Exception):
-    """Why a pod must wait; the text is told to its owner."""
+    """The reason why a pod must wait; its owner sees the text."""
 
 
 def claim_names(pod: PodObject) -> list[tuple[str, bool]]:
-    """Return the key of each claim that a pod names, and whether it is of an ephemeral volume; the first many."""
+    """Return the key of each claim that a pod names, and whether it is of an ephemeral volume; at most the limit."""
     namespace, own = pod.metadata.namespace, pod.metadata.name
     found: dict[str, bool] = {}
     for volume in pod.spec.volumes:
@@ -69,15 +69,15 @@ def storage_class_of(claim: ClaimObject) -> str:
 
 
 def lost(claim: str, volume: str) -> str:
-    """Return the reason of a claim whose volume is gone, in the words of kube-scheduler."""
+    """Return the reason of a claim without its volume, in the words of kube-scheduler."""
     return f'persistentvolumeclaim "{claim}" bound to non-existent persistentvolume "{volume}"'
 
 
 def kind_of_volume(spec: ClaimSpec | VolumeSpec) -> tuple[str, str]:
-    """Return what a claim and its volume must have in common: volume mode and class of attributes."""
+    """Return the properties that a claim and its volume must share: volume mode and class of attributes."""
     return spec.volume_mode or "Filesystem", spec.volume_attributes_class_name or ""
 
 
 def entries_of_selector(selector: Any) -> int:
-    """Return how many labels and values a selector names."""
+    """Return the number of labels and values in a selector."""
     return len(selector.match_labels) + sum(1 + len(expression.values) for expression in selector.match_expressions)

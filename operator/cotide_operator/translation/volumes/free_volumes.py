@@ -1,7 +1,7 @@
-"""The volumes that a claim without one may have: one that is meant for it, else all that suffice, the smallest first.
+"""The volumes for an unbound claim: the one that is reserved for it, else all that suffice, the smallest first.
 
-Called by `reader`. Semantics: kube-scheduler's plugin VolumeBinding. Invariant: what is remembered of a storage class
-is dropped as soon as one of its volumes changes.
+`reader` calls it. Semantics: kube-scheduler's plugin VolumeBinding. Invariant: cached answers for a storage class are
+dropped as soon as one of its volumes changes.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from cotide_operator.translation.volumes.groups import drop
 from cotide_operator.translation.volumes.reach import entries, required_nodes
 
 CHOICES_KEPT: Final = 64 * MAX_VOLUMES
-"""Volumes in the remembered answers together. Chosen: half a MB of references."""
+"""Volumes in all cached answers together. Chosen: half a MB of references."""
 
 
 class Concerned(NamedTuple):
-    """What a change of a volume concerns: claims, and storage classes with claims that wait."""
+    """The effects of a changed volume: claims, and storage classes with waiting claims."""
 
     claims: tuple[str, ...]
     classes: tuple[str, ...]
 
 
 class _Indexed(NamedTuple):
-    """What is looked up of a volume.
+    """The indexed properties of a volume.
 
     Attributes
     ----------
     storage_class : its class; empty for none.
-    claim : key of the claim that it is meant for, or bound to; empty for none.
-    free : the volume, where any claim of the class may have it.
+    claim : key of the claim that it is reserved for, or bound to; empty for none.
+    free : the volume, if any claim of the class may use it.
     """
 
     storage_class: str
@@ -50,7 +50,7 @@ class _Indexed(NamedTuple):
 
 
 class _Demand(NamedTuple):
-    """What a claim asks of a volume; equal ones have the same choices."""
+    """The demand of a claim on a volume; equal demands have the same choices."""
 
     storage_class: str
     asked: int
@@ -60,11 +60,11 @@ class _Demand(NamedTuple):
 
 
 class FreeVolumes:
-    """Answers which volumes a claim may have.
+    """Finds the volumes that a claim may use.
 
     Parameters
     ----------
-    cache : only read; whoever hears of a change of a volume says so by `changed`.
+    cache : read only; the caller reports each change of a volume by `changed`.
     """
 
     def __init__(self, cache: ObjectCache) -> None:
@@ -73,13 +73,13 @@ class FreeVolumes:
         self._of_class: dict[str, dict[str, None]] = {}
         """Volumes by storage class."""
         self._reserved: dict[str, dict[str, None]] = {}
-        """Volumes by the claim that they are for."""
+        """Volumes by the claim that they are reserved for."""
         self._choice_of: dict[str, VolumeChoice] = {}
-        """By volume, made once: many claims have the same choices."""
+        """By volume, created once: many claims have the same choices."""
         self._found_for: AnswersByClass[_Demand, VolumeChoice] = AnswersByClass(CHOICES_KEPT)
 
     def changed(self, name: str) -> Concerned:
-        """Follow a change of a volume."""
+        """Update the index after a change of a volume."""
         volume = self._cache.persistentvolumes.get(name)
         before = self._volumes.pop(name, None)
         after = None if volume is None else _indexed(volume)
@@ -98,7 +98,7 @@ class FreeVolumes:
         return Concerned(tuple(indexed.claim for indexed in both), classes)
 
     def found(self, claim: ClaimObject, key: str, asked: int) -> tuple[VolumeChoice, ...]:
-        """Return the volumes that a claim may have: one that is meant for it, else all that suffice."""
+        """Return the volumes that a claim may use: the one that is reserved for it, else all that suffice."""
         for name in sorted(self._reserved.get(key, ())):
             volume = self._cache.persistentvolumes.get(name)
             reference = volume.spec.claim_ref if volume is not None else None
@@ -141,7 +141,7 @@ class FreeVolumes:
             size = _bytes(volume)
             if size >= demand.asked:
                 fitting.append((size, name, volume))
-        fitting.sort(key=lambda one: one[:2])
+        fitting.sort(key=lambda fit: fit[:2])
         return tuple(self._choice(volume) for _, _, volume in fitting[:MAX_VOLUMES])
 
 
@@ -154,14 +154,14 @@ def _indexed(volume: VolumeObject) -> _Indexed:
 
 
 def _offer(indexed: _Indexed | None) -> Any:
-    """Return what of a volume decides which claims may have it; None where none may that it is not meant for."""
+    """Return the properties that decide which claims may use a volume; None if it is reserved."""
     if indexed is None or indexed.free is None:
         return None
     return indexed.storage_class, indexed.free.spec, indexed.free.metadata.labels
 
 
 def _bytes(volume: VolumeObject) -> int:
-    """Return the size of a volume; one that can't be read suffices for nobody."""
+    """Return the size of a volume; an unreadable one suffices for no claim."""
     try:
         return resource_amount("storage", volume.spec.capacity.get("storage", 0))
     except InputError:

@@ -1,13 +1,13 @@
-"""Groups of keys by a name, each in the order in which its keys came.
+"""Groups of keys by a name, each in the order of insertion.
 
-Called by the other modules of this wing. Invariant: no group is empty.
+The other modules of this package call it. Invariant: no group is empty.
 """
 
 from __future__ import annotations
 
 
 def drop(table: dict[str, dict[str, None]], name: str, key: str) -> None:
-    """Take a key out of a group, and the group with its last key."""
+    """Remove a key from a group, and the group with its last key."""
     group = table.get(name)
     if group is not None:
         group.pop(key, None)

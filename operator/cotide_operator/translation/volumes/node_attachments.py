@@ -1,7 +1,7 @@
-"""Which volumes hang on which node, and how many of a driver may.
+"""The volumes that are attached to each node, and the limits of drivers.
 
-Called by `reader`. Semantics: kube-scheduler's plugin NodeVolumeLimits. Invariant: nothing is told of a driver that no
-node limits.
+`reader` calls it. Semantics: kube-scheduler's plugin NodeVolumeLimits. Invariant: the result omits drivers without a
+limit on any node.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from cotide_operator.translation.volumes.groups import drop
 
 
 class NodeAttachments:
-    """Follows attachments and limits.
+    """Indexes attachments and limits.
 
     Parameters
     ----------
-    cache : only read.
+    cache : read only.
     """
 
     def __init__(self, cache: ObjectCache) -> None:
         self._cache = cache
         self._limits: dict[str, tuple[tuple[str, int], ...]] = {}
-        """Volumes of drivers that can be attached, by node."""
+        """Attachable volumes of each driver, by node."""
         self._limited: dict[str, int] = {}
-        """How many nodes limit a driver."""
+        """Number of nodes with a limit, by driver."""
         self._attachments_of: dict[str, dict[str, None]] = {}
         """Attachments by node."""
         self._attached: dict[str, tuple[str, str]] = {}
@@ -37,11 +37,11 @@ class NodeAttachments:
         """Attachments by volume."""
 
     def limits_of(self, node: str) -> tuple[tuple[str, int], ...]:
-        """Return how many volumes of which drivers can be attached to a node."""
+        """Return the drivers with a limit on a node, and the number of volumes that can be attached."""
         return self._limits.get(node, ())
 
     def attached_to(self, node: str) -> tuple[tuple[str, str], ...]:
-        """Return what hangs on a node, of drivers that it limits; of too much the first by name."""
+        """Return the attached volumes of a node, of drivers with a limit there; beyond the bound the first by name."""
         limited = {driver for driver, _ in self._limits.get(node, ())}
         found: set[tuple[str, str]] = set()
         for name in sorted(self._attachments_of.get(node, ())) if limited else ():
@@ -54,7 +54,7 @@ class NodeAttachments:
         return tuple(sorted(found))
 
     def nodes_concerned(self, kind: Kind, key: str) -> Iterable[str]:
-        """Follow which volume hangs on which node; return the nodes that a change of an object concerns."""
+        """Update the index after a change of an object; return the nodes that it affects."""
         match kind:
             case "csinodes":
                 return (key,)
@@ -76,7 +76,7 @@ class NodeAttachments:
                 return ()
 
     def limits_changed(self, node: str) -> bool:
-        """Follow what a node says; whether a driver is limited for the first time, or nowhere any more."""
+        """Update the limits of a node; return whether a driver got its first limit, or lost its last."""
         found = self._cache.csinodes.get(node)
         after: tuple[tuple[str, int], ...] = ()
         if found is not None:
@@ -100,7 +100,7 @@ class NodeAttachments:
         return drivers_before != set(self._limited)
 
     def attachments(self, claims: Iterable[ClaimObject | None]) -> tuple[tuple[str, str], ...]:
-        """Return the volumes of drivers that a node limits; of a claim without one, the one that will be."""
+        """Return the volumes of drivers with a limit on any node; for an unbound claim, the future volume."""
         if not self._limited:
             return ()
         found = set()

@@ -1,7 +1,7 @@
-"""Where a volume can be used: its node affinity, its zone and region, the topologies of its storage class.
+"""Nodes that reach a volume: its node affinity, its zone and region, the topologies of its storage class.
 
-Called by `reader` and `free_volumes`. Pure. Semantics: kube-scheduler's plugins VolumeBinding and VolumeZone.
-Invariant: of each tuple of alternatives that is returned a node must match one.
+`reader` and `free_volumes` call it. Pure. Semantics: kube-scheduler's plugins VolumeBinding and VolumeZone. Invariant:
+a node must match one alternative of each returned tuple.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _NEW_LABEL_OF: Final = {  # by the label that clouds wrote before Kubernetes 1.1
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 _ZONE_LABELS: Final = (*_NEW_LABEL_OF, *_NEW_LABEL_OF.values())
-"""Labels of a volume that its node must share, where nodes have any of them (VolumeZone)."""
+"""Labels of a volume that its node must share, if nodes have any of them (VolumeZone)."""
 
 
 def bound_terms(claim: ClaimObject, volume: VolumeObject | None) -> list[tuple[NodeTerm, ...]]:
-    """Return where a bound claim can be used: its volume's node affinity, and its zone and region."""
+    """Return the nodes that reach a bound claim: its volume's node affinity, and its zone and region."""
     if volume is None:
         raise Blocked(lost(claim.metadata.name, claim.spec.volume_name))
     required = required_nodes(volume)
@@ -35,7 +35,7 @@ def bound_terms(claim: ClaimObject, volume: VolumeObject | None) -> list[tuple[N
 
 
 def reach(volume: VolumeObject) -> list[tuple[NodeTerm, ...]]:
-    """Return where a volume can be used: of each alternatives one must hold."""
+    """Return the nodes that reach a volume: one of each tuple of alternatives must match."""
     required = required_nodes(volume)
     found = [alternatives(required)] if required is not None else []
     zones = [
@@ -43,12 +43,14 @@ def reach(volume: VolumeObject) -> list[tuple[NodeTerm, ...]]:
     ]
     if zones:
         none = NodeTerm(labels=tuple(Requirement(key, "DoesNotExist") for key in _ZONE_LABELS))
-        found.append((none, *(NodeTerm(labels=sum(one, ())) for one in product(*(_zone(*pair) for pair in zones)))))
+        found.append(
+            (none, *(NodeTerm(labels=sum(chosen, ())) for chosen in product(*(_zone(*pair) for pair in zones))))
+        )
     return found
 
 
 def _zone(key: str, values: tuple[str, ...]) -> list[tuple[Requirement, ...]]:
-    """Return the alternatives for one label: a node without the old one is asked for the new one."""
+    """Return the alternatives for one label: a node without the old label needs the new one."""
     own = (Requirement(key, "In", values),)
     if key not in _NEW_LABEL_OF:
         return [own]
@@ -56,7 +58,7 @@ def _zone(key: str, values: tuple[str, ...]) -> list[tuple[Requirement, ...]]:
 
 
 def topologies(storage_class: StorageClassObject) -> tuple[NodeTerm, ...]:
-    """Return where volumes of a class may be made; empty for everywhere."""
+    """Return where volumes of a class may be created; empty for everywhere."""
     count = sum(
         1 + len(expression.values)
         for term in storage_class.allowed_topologies
@@ -84,7 +86,7 @@ def required_nodes(volume: VolumeObject) -> NodeSelector | None:
 
 
 def entries(required: NodeSelector | None) -> int:
-    """Return how many terms, labels and values an affinity names."""
+    """Return the number of terms, labels and values in an affinity."""
     if required is None:
         return 0
     terms = required.node_selector_terms[: MAX_REQUIREMENTS + 1]

@@ -1,9 +1,9 @@
-"""What the volumes of a pod demand of its node, from claims, volumes and storage classes.
+"""The demands of a pod's volumes on its node, from claims, volumes and storage classes.
 
-Asked by `event_source` for each pod that names claims, and by `volume_binder` for what it shall write. Which pods a
-changed object concerns is kept here, too. Semantics: kube-scheduler's plugins VolumeBinding, VolumeZone,
-VolumeRestrictions and NodeVolumeLimits, and the Kubernetes documentation, "Persistent Volumes" and "Storage Classes".
-Invariant: a pod whose claims can't be judged is ``blocked`` and says why; no claim is ever passed over.
+`event_source` calls it for each pod that names claims, and `volume_binder` for its writes. It also indexes the pods
+that a changed object affects. Semantics: kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestrictions and
+NodeVolumeLimits, and the Kubernetes documentation, "Persistent Volumes" and "Storage Classes". Invariant: a pod with an
+invalid claim is ``blocked`` with a reason; no claim is ever ignored.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ KINDS: Final[frozenset[Kind]] = frozenset(
         "volumeattachments",
     }
 )
-"""What is read here."""
+"""The kinds that this module reads."""
 
 
 class VolumeReader:
-    """Answers about the volumes of pods, from the latest objects.
+    """Finds the demands of pods' volumes in the latest objects.
 
     Parameters
     ----------
-    cache : only read; whoever hears of a change of `KINDS` asks `concerned`, which follows it.
+    cache : read only; the caller passes each change of `KINDS` to `concerned`, which updates the index.
     """
 
     def __init__(self, cache: ObjectCache) -> None:
@@ -68,18 +68,18 @@ class VolumeReader:
         self._claims_of: dict[str, tuple[str, ...]] = {}
         """Claims by pod."""
         self._claimants: dict[str, dict[str, None]] = {}
-        """Pods by claim, there or not."""
+        """Pods by claim, whether or not the claim exists."""
         self._classes_of: dict[str, set[str]] = {}
-        """Storage classes by pod, of its claims that are not bound."""
+        """Storage classes by pod, of its unbound claims."""
         self._waiting: dict[str, dict[str, None]] = {}
-        """Pods with a claim that is not bound, by storage class."""
+        """Pods with an unbound claim, by storage class."""
         self._avoided: dict[str, dict[str, None]] = {}
         """Nodes by claim, see `avoid`."""
 
     def facts(self, pod: PodObject) -> VolumeFacts | None:
-        """Return what the volumes of a pod demand; None where it names no claim.
+        """Return the demands of a pod's volumes; None if it names no claim.
 
-        Of a pod that has a node only what it keeps from others.
+        For a pod with a node, return only the volumes that it withholds from others.
         """
         names = claim_names(pod)
         key = key_of(pod.metadata)
@@ -102,7 +102,7 @@ class VolumeReader:
         return VolumeFacts(terms, tuple(waiting_claim.choice for waiting_claim in opened), attachments, sole)
 
     def claims_of(self, key: str) -> int:
-        """Return how many claims a pod names, by its key, as of its last `facts`."""
+        """Return the number of claims that a pod names, by its key, at its last `facts`."""
         return len(self._claims_of.get(key, ()))
 
     def opened(self, pod: PodObject) -> list[WaitingClaim] | None:
@@ -113,32 +113,32 @@ class VolumeReader:
             return None
 
     def volume_of(self, claim: ClaimObject) -> VolumeObject | None:
-        """Return the volume that a claim is bound to; None while it is not, or the volume is not there."""
+        """Return the volume of a bound claim; None if the claim is unbound, or the volume does not exist."""
         return self._cache.persistentvolumes.get(claim.spec.volume_name) if is_bound(claim) else None
 
     def reach_of(self, volume: VolumeObject) -> tuple[tuple[NodeTerm, ...], ...]:
-        """Return where a volume can be used: of each alternatives one must hold."""
+        """Return the nodes that reach a volume: one of each tuple of alternatives must match."""
         return tuple(reach(volume))
 
     def limits_of(self, node: str) -> tuple[tuple[str, int], ...]:
-        """Return how many volumes of which drivers can be attached to a node."""
+        """Return the drivers with a limit on a node, and the number of volumes that can be attached."""
         return self._on_nodes.limits_of(node)
 
     def attached_to(self, node: str) -> tuple[tuple[str, str], ...]:
-        """Return what hangs on a node, of drivers that it limits; of too much the first by name."""
+        """Return the attached volumes of a node, of drivers with a limit there; beyond the bound the first by name."""
         return self._on_nodes.attached_to(node)
 
     def nodes_concerned(self, kind: Kind, key: str) -> Iterable[str]:
-        """Follow which volume hangs on which node; return the nodes that a change of an object of `KINDS` concerns."""
+        """Update the index after a change of an object of `KINDS`; return the nodes that it affects."""
         return self._on_nodes.nodes_concerned(kind, key)
 
     def avoid(self, claim: str, node: str) -> None:
-        """Look for a volume of a claim on other nodes, until `pardon`."""
+        """Search a volume for a claim on other nodes, until `pardon`."""
         self._avoided.setdefault(claim, {})[node] = None
         self._cache.look_again("persistentvolumeclaims", claim)
 
     def pardon(self, claim: str, node: str) -> None:
-        """Take back what `avoid` said."""
+        """Undo `avoid`."""
         nodes = self._avoided.get(claim, {})
         if nodes.pop(node, "") is None:
             if not nodes:
@@ -146,7 +146,7 @@ class VolumeReader:
             self._cache.look_again("persistentvolumeclaims", claim)
 
     def concerned(self, kind: Kind, key: str) -> Iterable[str]:
-        """Follow a change of an object of `KINDS`; return the pods that it may concern."""
+        """Update the index after a change of an object of `KINDS`; return the pods that it may affect."""
         match kind:
             case "persistentvolumeclaims":
                 if key not in self._cache.persistentvolumeclaims:
@@ -166,11 +166,11 @@ class VolumeReader:
                 return ()
 
     def forget(self, key: str) -> None:
-        """Drop a pod that is gone."""
+        """Drop a deleted pod."""
         self._register(key, ())
 
     def _waiting_on_driver(self, driver: str) -> list[str]:
-        """Return the pods with a claim that is not bound, of a class of this driver."""
+        """Return the pods with an unbound claim of a class of this driver."""
         found: dict[str, None] = {}
         for name, pods in self._waiting.items():
             storage_class = self._cache.storageclasses.get(name)
@@ -229,7 +229,7 @@ class VolumeReader:
                 opened.append(self._open(claim, storage_class))
         if unbound:
             raise Blocked(unbound)
-        opened.sort(key=lambda one: one.asked)
+        opened.sort(key=lambda claim: claim.asked)
         return tuple(terms), opened
 
     def _existing(self, pod: PodObject, key: str, *, ephemeral: bool) -> ClaimObject:

@@ -1,7 +1,7 @@
-"""Where the drivers of volumes have room for new ones, as they tell in CSIStorageCapacity objects.
+"""Nodes where volume drivers have room for new volumes, from CSIStorageCapacity objects.
 
-Called by `reader`. Semantics: the Kubernetes documentation, "Storage Capacity". Invariant: a driver that does not
-tell of its room is never asked for it.
+`reader` calls it. Semantics: the Kubernetes documentation, "Storage Capacity". Invariant: a driver that does not
+publish its capacity is never checked for it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from cotide_operator.translation.volumes.claims import entries_of_selector
 from cotide_operator.translation.volumes.groups import drop
 
 TERMS_KEPT: Final = 1 << 16
-"""Alternatives of all answers about one class that are kept, twice (chosen: a term for each of many zones or nodes, and
-some megabytes)."""
+"""Cached alternatives of all answers about one class, for two generations (chosen: a term for each of many zones or
+nodes, and some megabytes)."""
 
 
 class _Capacity(NamedTuple):
-    """Room that a driver tells of."""
+    """A capacity that a driver publishes."""
 
     storage_class: str
     most: int
-    """Bytes of the largest volume; -1 where nobody can tell."""
+    """Bytes of the largest volume; -1 if it is unreadable."""
     where: NodeTerm
-    """Nodes that reach it; all where it asks for no label."""
+    """Nodes that reach it; all nodes if it requires no label."""
 
 
 class StorageCapacities:
-    """Answers where there is room for a claim.
+    """Finds room for a claim.
 
     Parameters
     ----------
-    cache : only read; whoever hears of a change of a capacity says so by `changed`.
+    cache : read only; the caller reports each change of a capacity by `changed`.
     """
 
     def __init__(self, cache: ObjectCache) -> None:
@@ -49,10 +49,10 @@ class StorageCapacities:
         self._capacities_of: dict[str, dict[str, None]] = {}
         """Capacities by storage class."""
         self._rooms_for: AnswersByClass[int, NodeTerm] = AnswersByClass(TERMS_KEPT)
-        """By bytes asked for."""
+        """By requested bytes."""
 
     def changed(self, key: str) -> tuple[str, ...]:
-        """Follow a change of a capacity; return the storage classes whose room is another now."""
+        """Update the index after a change of a capacity; return the storage classes with changed room."""
         before, now = self._capacities.pop(key, None), self._cache.csistoragecapacities.get(key)
         if before is not None:
             drop(self._capacities_of, before.storage_class, key)
@@ -69,7 +69,8 @@ class StorageCapacities:
         return classes
 
     def rooms(self, storage_class: StorageClassObject, claim: ClaimObject, asked: int) -> tuple[NodeTerm, ...]:
-        """Return where a driver that tells of its room has enough for a claim; empty where nothing need be asked."""
+        """Return the nodes with room for a claim, for a driver that publishes its capacity; empty without a
+        restriction."""
         driver = self._cache.csidrivers.get(storage_class.provisioner)
         if driver is None or not driver.spec.storage_capacity or "storage" not in claim.spec.resources.requests:
             return ()
@@ -82,7 +83,7 @@ class StorageCapacities:
 
 
 def _capacity(published: StorageCapacityObject) -> _Capacity:
-    """Return what a driver tells; an amount that can't be read, or no topology, suffices for nobody."""
+    """Return a published capacity; an unreadable amount, or no topology, suffices for no claim."""
     amount = published.capacity if published.maximum_volume_size is None else published.maximum_volume_size
     most, selector = -1, published.node_topology
     if amount is not None and selector is not None and entries_of_selector(selector) <= MAX_REQUIREMENTS:
@@ -92,7 +93,7 @@ def _capacity(published: StorageCapacityObject) -> _Capacity:
 
 
 def _enough(capacities: list[_Capacity], asked: int) -> tuple[NodeTerm, ...]:
-    """Return the alternatives where there is room for so much; none of them, as said by no term, is all nodes."""
+    """Return the alternatives with enough room; no term at all means all nodes."""
     values: dict[str, list[str]] = {}
     others: list[NodeTerm] = []
     for capacity in capacities:
@@ -101,7 +102,7 @@ def _enough(capacities: list[_Capacity], asked: int) -> tuple[NodeTerm, ...]:
             continue
         if not labels:
             return ()
-        if len(labels) == 1 and labels[0].operator == "In":  # as each node with a disk of its own says: one for all
+        if len(labels) == 1 and labels[0].operator == "In":  # as for nodes with local disks: one term for all
             values.setdefault(labels[0].key, []).extend(labels[0].values)
         elif len(others) < MAX_REQUIREMENTS:
             others.append(capacity.where)

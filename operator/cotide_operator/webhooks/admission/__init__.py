@@ -1,1 +1,1 @@
-"""The mutating admission webhook: batch and gratis pods of other people's making ask for reclaimed capacity, too."""
+"""The mutating admission webhook: it gives foreign batch and gratis pods requests for reclaimed capacity."""

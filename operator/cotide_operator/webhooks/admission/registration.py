@@ -1,7 +1,7 @@
-"""Tells the API server whom to trust: the caBundle of our MutatingWebhookConfiguration.
+"""Sets the authority that the API server trusts: the caBundle of our MutatingWebhookConfiguration.
 
-Used by `webhook` beside `shared_certificate`. Only the bundle is ours; what is asked, of whom and with which
-failurePolicy is the administrator's, in deploy/admission. Invariant: nothing is written when all is as it should be.
+`webhook` uses it together with `shared_certificate`. Only the bundle is ours; the administrator defines the rules, the
+service and the failurePolicy, in deploy/admission. Invariant: nothing is written if the bundle is current.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Registration:
     ----------
     client : KubeClient
     name : str
-        Of the MutatingWebhookConfiguration.
+        Name of the MutatingWebhookConfiguration.
     """
 
     def __init__(self, client: KubeClient, name: str) -> None:
@@ -38,7 +38,7 @@ class Registration:
         Raises
         ------
         ClusterError
-            When there is no such configuration, or the API server does not let us.
+            When the configuration is missing, or the API server refuses access.
         """
         try:
             configuration = await self._client.get(self._path)
@@ -46,7 +46,7 @@ class Registration:
             if error.status != 404:
                 raise
             raise ClusterError(
-                f"MutatingWebhookConfiguration {self._name} is not there, so no pod is shown to the webhook: "
+                f"MutatingWebhookConfiguration {self._name} does not exist, so no pod is shown to the webhook: "
                 "kubectl apply -k deploy/admission"
             ) from None
         steps = _steps(configuration, base64.b64encode(bundle_pem).decode("ascii"))
@@ -57,7 +57,7 @@ class Registration:
         try:
             await self._client.patch(self._path, [test, *steps], "json")
         except ApiError as error:
-            # Somebody changed it meanwhile, most likely another replica to the same: the next look tells.
+            # It changed meanwhile, probably by another replica with the same result: the next check shows it.
             if error.status not in (409, 422):
                 raise
             return

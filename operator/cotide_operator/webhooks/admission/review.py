@@ -1,12 +1,12 @@
-"""From an AdmissionReview to its answer: which pods get reclaimed requests, and the patch that gives them.
+"""From an AdmissionReview to its answer: pods that get reclaimed requests, and the patch for them.
 
-Called by `server` for each review. Reads the cache, decides nothing else and writes nowhere, so that every replica
-can answer and a dry run needs no special care. A pod is changed when it is being created, names our scheduler, and
-the rules of its class (the same as for scheduling) make it batch or gratis; anything else is allowed as it is. Whether
-its namespace asks for this is the API server's to know: the webhook's namespaceSelector decides who is shown.
+`server` calls it for each review. It reads the cache and writes nothing, so that every replica can answer and a dry run
+needs no special case. A pod is changed if it is being created, names our scheduler, and the rules of its class (the
+same as for scheduling) make it batch or gratis; any other object is allowed unchanged. The webhook's namespaceSelector
+selects the namespaces.
 
-Invariant: answering twice changes nothing more. A pod that was changed here and then given plain requests (a sidecar
-that a later webhook injects, the defaults of a LimitRange) is completed when it is shown again.
+Invariant: a second answer changes nothing more. A pod that was changed here and then got plain requests (a sidecar from
+a later webhook, the defaults of a LimitRange) is completed when it is shown again.
 
 Source: https://kubernetes.io/docs/reference/config-api/apiserver-admission.v1/
 """
@@ -39,7 +39,7 @@ Outcome = Literal["reclaimed", "untouched", "failed"]
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 ORIGINAL_RESOURCES_ANNOTATION: Final = "cotide.dev/original-resources"
-"""What the containers asked for before: their resources by name, as JSON. Its presence says who changed the pod."""
+"""The former resources of the containers by name, as JSON. Its presence marks a pod that the webhook changed."""
 _PODS: Final = {"group": "", "version": "v1", "resource": "pods"}
 _LISTS: Final = ("initContainers", "containers")
 _KINDS: Final = ("limits", "requests")
@@ -47,17 +47,17 @@ _KINDS: Final = ("limits", "requests")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered to one review."""
+    """The answer to one review."""
 
     uid: str
     patch: list[Json] = field(default_factory=list)
     warning: str = ""
     failed: bool = False
-    """Whether the pod made a part of us raise; it is allowed as it is."""
+    """Whether the pod made a part of us raise; it is allowed unchanged."""
 
     @property
     def outcome(self) -> Outcome:
-        """What became of the object."""
+        """Outcome for the object, as the metrics count it."""
         if self.failed:
             return "failed"
         return "reclaimed" if self.patch else "untouched"
@@ -74,14 +74,14 @@ class Answer:
 
 
 class Reviewer:
-    """Answers reviews from what the cache holds.
+    """Answers reviews from the cache.
 
     Parameters
     ----------
     cache : ObjectCache
         Read only.
     scheduler_names : tuple of str
-        Pods of other schedulers are left alone.
+        The schedulers of our pods; all other pods stay unchanged.
     """
 
     def __init__(self, cache: ObjectCache, scheduler_names: tuple[str, ...]) -> None:
@@ -94,7 +94,7 @@ class Reviewer:
         Raises
         ------
         InputError
-            When the body is no review that could be answered; names the field.
+            If the body is no valid review; names the field.
         """
         try:
             request = _request_in(body)
@@ -102,13 +102,13 @@ class Reviewer:
             raise InputError("is nested too deep", field="request") from None
         try:
             answer = self._answered(request)
-            answer.body()  # a patch that can't be written is no answer either
+            answer.body()  # a patch that can't be encoded is no answer either
         except InputError:
             raise
         except RecursionError:
             raise InputError("is nested too deep", field="request.object") from None
-        except Exception as error:  # noqa: BLE001 - a pod, or what it belongs to, that trips us is allowed as it is
-            _LOG.error("pod of namespace %.253r is allowed as it is: it trips us%s: %.200s",
+        except Exception as error:  # noqa: BLE001 - a faulty pod, or a faulty owner of it, is allowed unchanged
+            _LOG.error("a pod of namespace %.253r is allowed unchanged: its review fails%s: %.200s",
                        str(request.get("namespace")), where_raised(error), error)  # fmt: skip
             return Answer(
                 request["uid"], warning="cotide can't read this pod: it keeps its plain requests", failed=True
@@ -123,13 +123,13 @@ class Reviewer:
         if not isinstance(pod, dict):
             raise InputError("must be the pod that is created", field="request.object")
         if (containers := _containers(pod)) > MAX_CONTAINERS:
-            many = f"has {containers} containers, and cotide reads {MAX_CONTAINERS}"
+            many = f"has {containers} containers; cotide reads at most {MAX_CONTAINERS}"
             return Answer(uid, warning=f"this pod {many}: it keeps its plain requests")
         typed = _typed(pod, str(request.get("namespace") or ""))
         if typed.spec.scheduler_name not in self._scheduler_names:
             return Answer(uid)
         if not self._cache.synced:
-            # Without every Job, Workload and namespace its class can't be told; plain requests are always safe.
+            # The class is unknown without every Job, Workload and namespace; plain requests are always safe.
             return Answer(uid, warning="cotide has only just started: this pod keeps its plain requests")
         if class_of(typed, affiliation_of_new(typed, self._cache)) is WorkloadClass.ONLINE:
             return Answer(uid)
@@ -139,7 +139,7 @@ class Reviewer:
 def _containers(pod: Json) -> int:
     spec = pod.get("spec")
     listed = [spec.get(name) for name in _LISTS] if isinstance(spec, dict) else []
-    return sum(len(one) for one in listed if isinstance(one, list))
+    return sum(len(containers) for containers in listed if isinstance(containers, list))
 
 
 def _request_in(body: bytes) -> Json:
@@ -171,26 +171,26 @@ def _typed(pod: Json, namespace: str) -> PodObject:
         raise InputError(f"can't be read as a pod: {error}", field="request.object") from None
     if typed.metadata.namespace == namespace:
         return typed
-    # A pod that is being created need not repeat the namespace of its URL.
+    # A pod that is being created may omit the namespace of its URL.
     return msgspec.structs.replace(typed, metadata=msgspec.structs.replace(typed.metadata, namespace=namespace))
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return plain data without fields that are null, which the API takes as absent."""
+    """Return plain data without fields that are null, which the API treats as absent."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _patch(pod: Json) -> list[Json]:
-    """Return the patch of a batch or gratis pod; empty where nothing can or need be changed."""
+    """Return the patch of a batch or gratis pod; empty if nothing can or must be changed."""
     annotations = pod["metadata"].get("annotations")
     annotations = annotations if isinstance(annotations, dict) else {}
     again = ORIGINAL_RESOURCES_ANNOTATION in annotations
     try:
         steps = reclaim_patch(_without_reclaimed(pod) if again else pod)
     except InputError:
-        return []  # the API server refuses such an amount itself, in its own words
+        return []  # the API server refuses such an amount itself, with its own message
     if not steps:
         return []
     original: Json = _noted(annotations[ORIGINAL_RESOURCES_ANNOTATION]) if again else {}
@@ -211,13 +211,13 @@ def _patch(pod: Json) -> list[Json]:
 def _noted(note: Any) -> Json:
     try:
         found = orjson.loads(note)
-    except (orjson.JSONDecodeError, TypeError):  # somebody else's words in our annotation
+    except (orjson.JSONDecodeError, TypeError):  # a foreign text in our annotation
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _without_reclaimed(pod: Json) -> Json:
-    """Return a pod as it would be had it not been changed here: only plain requests are left to be looked at."""
+    """Return a pod as it was before a change here: it has plain requests only."""
     names = frozenset(RECLAIMED.values())
     spec = dict(pod["spec"])
     for listed in _LISTS:
@@ -240,10 +240,10 @@ def _stripped(container: Json, names: frozenset[str]) -> Json:
 
 
 def _with_reclaimed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
-    """Return translated resources, but with what the container asked for of reclaimed capacity already.
+    """Return translated resources, but keep requests of reclaimed capacity that the container already has.
 
-    The first wish counts: plain amounts that turn up on a pod that was changed here are most often the defaults of a
-    LimitRange, which the API server fills in again after each change.
+    The first request takes precedence: plain amounts that appear on a changed pod are mostly the defaults of a
+    LimitRange, which the API server adds again after each change.
     """
     held = {
         name: amount

@@ -1,10 +1,10 @@
 """The HTTPS server of the webhook: /mutate-pods, answered at once from memory.
 
-Started by `webhook` on every replica, in a thread with an event loop of its own (see `serving.https_server`): a review
-of megabytes takes a second to read, which the deciding loop has not. The object cache is only read here, one look-up
-after the other; what changes between two of them is as if the pod had come a moment later. Invariant: no review is ever
-refused: what can be answered is allowed, and what can't be read or is too large gets 4xx, which the webhook's
-failurePolicy ``Ignore`` lets pass.
+`webhook` starts it on every replica, in a thread with an event loop of its own (see `serving.https_server`). A review
+of megabytes takes a second to read, which the deciding loop can't spare. The server only reads the object cache, one
+look-up after the other; a change between two of them has the effect of a slightly later pod. Invariant: no review is
+ever denied. A readable one is allowed; an unreadable or too large one gets 4xx, which the webhook's failurePolicy
+``Ignore`` lets pass.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LOG = logging.getLogger(__name__)
 
 PATH: Final = "/mutate-pods"
 BODY_LIMIT: Final = 3 * 1024 * 1024
-"""Largest review that is read. A pod that etcd stores has at most 1.5 MiB (its default limit of a request), and the
-review of a creation holds it once; chosen as twice that, which is the API server's own limit of a request."""
+"""Largest accepted review. A pod that etcd stores has at most 1.5 MiB (its default limit of a request), and the review
+of a creation contains it once. Chosen as twice that, which is the API server's own limit of a request."""
 READ_AT_ONCE: Final = 8
-"""Reviews whose bodies are in memory at the same time, small ones apart; chosen: 24 MiB at most."""
+"""Reviews with bodies in memory at the same time, without small ones; chosen: 24 MiB at most."""
 READ_SECONDS: Final = 2.5
-"""Wall seconds for a body; chosen above the webhook's timeout of 2 s, after which nobody waits for the answer."""
+"""Wall seconds for a body; chosen above the webhook's timeout of 2 s, after which the answer is unused."""
 STOP_SECONDS: Final = 2.5
-"""Wall seconds that reviews in flight have at the end; chosen above the webhook's timeout of 2 s."""
+"""Wall seconds for requests in flight at the end; chosen above the webhook's timeout of 2 s."""
 
 
 class AdmissionServer(HttpsServer):
@@ -58,7 +58,7 @@ class AdmissionServer(HttpsServer):
                 answer = self._reviewer.answer(body)
         except web.HTTPRequestTimeout:
             self._metrics.admission_reviews.labels("malformed").inc()
-            return web.Response(status=408, text=f"a review comes within {READ_SECONDS:g} s\n")
+            return web.Response(status=408, text=f"a review must arrive within {READ_SECONDS:g} s\n")
         except web.HTTPRequestEntityTooLarge:
             return self._too_large()
         except web.HTTPUnsupportedMediaType as error:

@@ -1,8 +1,8 @@
-"""The admission webhook as one part of the operator: its certificate watched, its server running.
+"""The admission webhook as one part of the operator: it watches its certificate and runs its server.
 
-Run by `assembly` on every replica, leader or not: an answer needs the cache and nothing else. Invariant: nothing that
-goes wrong with certificates stops the operator; it is told in the log, in /readyz and in the metrics, the certificate
-that was served before goes on being served, and pods that are not shown keep their plain requests.
+`assembly` runs it on every replica, leader or not: an answer needs only the cache. Invariant: no fault of certificates
+stops the operator. The log, /readyz and the metrics report it; the server keeps the previous certificate, and pods that
+are not shown keep their plain requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cotide_operator.webhooks.serving.shared_certificate import Lives, SharedCer
 def make_webhook(
     settings: Settings, client: KubeClient, cache: ObjectCache, metrics: Metrics
 ) -> AdmissionWebhook | None:
-    """Return the webhook that the settings ask for, if they do."""
+    """Return the webhook, or None if the settings disable it."""
     if not settings.admission.enabled:
         return None
     return AdmissionWebhook(settings.admission, client, cache, metrics, settings.scheduler_names)
@@ -38,7 +38,7 @@ class AdmissionWebhook:
     ----------
     settings : AdmissionSettings
     client : KubeClient
-        For the Secret and the configuration, where the certificate is self-made.
+        For the Secret and the configuration, if the certificate is self-made.
     cache, metrics, scheduler_names :
         See `Reviewer` and `AdmissionServer`.
     now : callable
@@ -86,5 +86,5 @@ class AdmissionWebhook:
         await self._certificate.run(host, self._settings.port)
 
     async def look(self) -> None:
-        """Take over the certificate as it is now, renew it if that is ours to do, and tell the API server."""
+        """Load the present certificate, renew a self-made one, and write its authority to the API server."""
         await self._certificate.look()

@@ -1,1 +1,1 @@
-"""The extender: kube-scheduler asks Cotide about nodes."""
+"""The extender: it answers kube-scheduler's requests about nodes."""

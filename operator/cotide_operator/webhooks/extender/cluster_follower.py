@@ -1,15 +1,16 @@
-"""The cluster as the extender knows it: a state of its own, fed from the cache and from the engine beside it.
+"""The cluster as the extender knows it: a state of its own, fed from the cache and from the engine in the same process.
 
-Owned by the extender's thread: other threads only append to its two queues (`note` and `emit`), and everything else
-happens in `catch_up`::
+The extender's thread owns it. Other threads only append to its two queues (`note` and `emit`); all else happens in
+`catch_up`::
 
     cache's changes --note--> EventSource --events--.
                                                      >-- ExtenderAdvisor
-    engine's binds, samples, forecasts --tell-------'
+    engine's binds, samples, forecasts --emit-------'
 
-A state of its own costs memory and a second translation of each pod, and buys that an answer never waits for a decision
-cycle, and that a replica which does not lead answers, too. Invariants: what was noted or told before a request came is
-known to its answer; before anybody can ask, no more is kept than the cluster has: there may be no certificate for days.
+A state of its own costs memory and a second translation of each pod. In return, an answer never waits for a decision
+cycle, and a replica that does not lead answers, too. Invariants: an answer takes into account everything that was noted
+or emitted before its request. Before the first request can come, the queues hold no more than the cluster has: the
+certificate may be missing for days.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ from cotide_operator.translation.pods_and_nodes import affiliation_of_new, trans
 _LOG = logging.getLogger(__name__)
 
 _EVENTS: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, BindRefused)
-"""What the engine is told of and the cache does not show."""
+"""Events of the engine that the cache does not show."""
 WARNING_SECONDS: Final = 60.0
-"""Wall seconds between two lines about events that are left out; chosen."""
+"""Wall seconds between two log lines about skipped events; chosen."""
 PENDING_BEFORE: Final = 10_000
-"""Events that wait before anybody can ask; of more, the last of each pod and node is kept (chosen: some MB)."""
+"""Events that may wait before the first request; beyond that, the last of each pod and node stays (chosen: some MB)."""
 
 
 class ClusterFollower:
@@ -60,10 +61,10 @@ class ClusterFollower:
 
     Parameters
     ----------
-    config : of the engine beside it.
-    cache : subscribed to at once; read in the extender's thread, one look-up after the other.
-    scheduler_names : whose pods are the engine's own.
-    assume_seconds : of the clock, until an assumption that nobody confirmed is given up.
+    config : of the engine in the same process.
+    cache : the follower subscribes at once; it reads in the extender's thread, one look-up after the other.
+    scheduler_names : schedulers of the engine's own pods.
+    assume_seconds : of the clock, after which an unconfirmed assumption expires.
     """
 
     def __init__(
@@ -85,22 +86,22 @@ class ClusterFollower:
         self._warned = float("-inf")
         self._begun = False
         self._beginning = threading.Lock()
-        """Held where what waits is thinned out, and where it begins to be taken."""
+        """Held while the waiting events are thinned out, and while their processing begins."""
         self._source: EventSource | None = None
         self.advisor: ExtenderAdvisor
-        """There once `begin` was called."""
+        """Set by `begin`."""
         self._qos: QosForecaster = HeuristicQos()
         cache.subscribe(self._note)
 
     # ---- called from the operator's own thread
 
     def emit(self, news: Event | QosForecaster) -> None:
-        """Hand over an event of the engine, or another forecaster of latency risks, which is then only ours."""
+        """Queue an event of the engine, or another forecaster of latency risks, which then belongs to the follower."""
         self._pending.append(news)
         self._thin_out()
 
     def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
-        """Take over what the engine heard and decided in one cycle."""
+        """Queue the events and decisions of one engine cycle."""
         self._pending.extend(event for event in events if isinstance(event, _EVENTS))
         self._pending.extend(
             PodAssumed(instruction.key, instruction.uid, instruction.node, now)
@@ -110,14 +111,14 @@ class ClusterFollower:
         self._thin_out()
 
     def renew(self) -> None:
-        """Do nothing: what an engine that failed had decided is decided again, or refused by the binder."""
+        """Do nothing: a new engine repeats the decisions of a failed one, or the binder refuses them."""
 
     def _note(self, kind: Kind, key: str) -> None:
-        if self._begun:  # before, all that is there is listed when it begins
+        if self._begun:  # before that, `begin` lists all objects
             self._noted.append((kind, key))
 
     def _thin_out(self) -> None:
-        """Keep the last that waits of each pod and node that is there, as long as nobody takes it."""
+        """Keep the last waiting event of each existing pod and node, until the processing begins."""
         if len(self._pending) <= self._most_pending:
             return
         with self._beginning:
@@ -133,7 +134,7 @@ class ClusterFollower:
             self._most_pending = max(PENDING_BEFORE, 2 * len(last))
 
     def _subject(self, news: Event | QosForecaster) -> object:
-        """Return what a later event would speak of to make this one void; None of a pod or node that is gone."""
+        """Return the subject that a later event would replace; None for a deleted pod or node."""
         if isinstance(news, PodAssumed | BindRefused):
             return ("place", news.key) if news.key in self._cache.pods else None
         if isinstance(news, ServiceSampled):
@@ -145,7 +146,7 @@ class ClusterFollower:
     # ---- called from the extender's thread
 
     def begin(self) -> None:
-        """Translate everything that is there; the first answer can be given then."""
+        """Translate all objects; the first answer is possible then."""
         advisor = ExtenderAdvisor(
             self._config,
             build_policy(self._config),
@@ -154,7 +155,7 @@ class ClusterFollower:
             timeout_seconds=self._assume_seconds,
         )
         with self._beginning:
-            self._begun = True  # before the source lists what is there: what comes after is noted
+            self._begun = True  # before the source lists the objects: later changes are noted
             self._noted.clear()
         self._source = EventSource(
             self._cache, self._clock, self._scheduler_names, subscribe=False, quarantine=_left_to_the_engine
@@ -163,7 +164,7 @@ class ClusterFollower:
         self.catch_up()
 
     def catch_up(self) -> float:
-        """Take in everything that was noted or told; return the time that it is then."""
+        """Apply everything that was noted or emitted; return the present time."""
         source = self._source
         if source is None:
             return self._clock.now()
@@ -171,7 +172,7 @@ class ClusterFollower:
             source.mark(*self._noted.popleft())
         if source.waiting:
             self._take(source.collect())
-            source.take_arrivals()  # nobody here welcomes them, and they would be kept for ever
+            source.take_arrivals()  # unused here, and they would pile up
         while self._pending:
             news = self._pending.popleft()
             if isinstance(news, QosForecaster):
@@ -182,27 +183,27 @@ class ClusterFollower:
         return self._clock.now()
 
     def _take(self, events: Iterable[Event]) -> None:
-        """Take in events one by one: what trips us must not cost those behind it, which nobody tells again."""
+        """Apply events one by one: a faulty event must not cost the later ones, which come only once."""
         for event in events:
             try:
                 self.advisor.take((event,))
-            except Exception:  # noqa: BLE001 - the engine trips over it, too, and sets the object aside for all
+            except Exception:  # noqa: BLE001 - the engine fails over it, too, and quarantines the object for all
                 if time.monotonic() - self._warned >= WARNING_SECONDS:
                     self._warned = time.monotonic()
-                    _LOG.exception("the extender leaves an event out: %.200r", event)
+                    _LOG.exception("the extender skips an event: %.200r", event)
 
     def pod(self, key: str, uid: str) -> Pod | None:
-        """Return a pod as the watch told of it; None where it did not yet, or of another one of this name."""
+        """Return a pod from the watch; None if it is missing yet, or has another uid."""
         found = None if self._source is None else self._source.pods.get(key)
         return found if found is not None and found.uid == uid else None
 
     def translated(self, pod: PodObject, now: float) -> Pod:
-        """Return a pod that the watch did not tell of yet, as it was sent.
+        """Return a pod that the watch has not delivered yet, from the request.
 
         Raises
         ------
         InputError
-            When it trips us: no API server need ever have seen it, and whoever reaches the port may have sent it.
+            If its translation fails: any client that reaches the port may have sent it, without any API server.
         """
         seen = PodTimes(pod.metadata.uid, now)
         try:
@@ -212,5 +213,5 @@ class ClusterFollower:
 
 
 def _left_to_the_engine(kind: Kind, key: str, part: str, error: Exception) -> None:
-    """Say nothing: the operator's own source trips over the same object, and sets it aside for all."""
+    """Do nothing: the operator's own source fails over the same object, and quarantines it for all."""
     del kind, key, part, error

@@ -1,9 +1,9 @@
-"""The extender as one part of the operator: certificate, server, what it follows, and what it tells the operator.
+"""The extender as one part of the operator: its certificate, its server, its follower and its results.
 
-Run by `assembly` on every replica: a standby answers, too, from its own cache. What only the leader measures or decides
-(rates of services, host load, bindings of its own that the watch has not shown) a standby lacks, so that its answers
-are the more careful ones. Everything that crosses between the threads goes through `ClusterFollower.emit` one way and
-through `_hand_over` the other. Invariant: an extender that fails ends nothing else, but for a port that is taken.
+`assembly` runs it on every replica: a standby also answers, from its own cache. A standby lacks the leader's
+measurements and decisions (rates of services, host load, own bindings that the watch has not shown), so that its
+answers are more cautious. Data between the threads passes through `ClusterFollower.emit` one way and `_hand_over` the
+other. Invariant: a fault of the extender ends nothing else, except a port that is in use.
 """
 
 from __future__ import annotations
@@ -41,23 +41,22 @@ from cotide_operator.webhooks.serving.served_certificate import ServedCertificat
 from cotide_operator.webhooks.serving.shared_certificate import SharedCertificate
 
 BINDINGS_AT_ONCE: Final = 32
-"""Of one namespace; of all together fewer than twice as many. Chosen: kube-scheduler binds beside its next
-decisions."""
+"""Bindings in flight of one namespace; all together have fewer than twice as many. Chosen: kube-scheduler binds while
+it decides further."""
 SYNC_SECONDS: Final = 0.05
 BIND_TIMEOUT_SECONDS: Final = 4.0
-"""Of one try to bind; chosen below the timeout of a request."""
+"""Wall seconds of one attempt to bind; chosen below the timeout of a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderDependencies:
-    """What the extender needs of others.
+    """Parts of the operator that the extender needs.
 
     Attributes
     ----------
-    client : not fenced: it keeps the certificate's Secret.
-    credentials : with which pods are bound, by a client of the extender's own thread.
-    hand_over : takes what was decided, in the operator's own loop; called by a replica that leads and by one that
-        doesn't.
+    client : without a fence: it keeps the certificate's Secret.
+    credentials : for bindings, by a client of the extender's own thread.
+    hand_over : receives the decisions, in the operator's own loop; called by the leading replica and by any other.
     now : the wall clock.
     """
 
@@ -116,16 +115,16 @@ class Extender:
 
     @property
     def listening(self) -> bool:
-        """Whether kube-scheduler is answered."""
+        """Whether the extender can answer kube-scheduler."""
         return self._certificate.listening
 
     @property
     def rushed(self) -> bool:
-        """Whether kube-scheduler was answered a moment ago: more may come."""
+        """Whether kube-scheduler had an answer a moment ago: more may come."""
         return time.monotonic() - self._answered < CALM_SECONDS
 
     def use(self, forecaster: QosForecaster) -> None:
-        """Ask another forecaster from now on: a copy, since forecasters remember what they worked out last."""
+        """Use another forecaster from now on: a copy, since forecasters cache their last results."""
         self.follower.emit(copy.deepcopy(forecaster))
 
     async def run(self, host: str) -> None:
@@ -143,7 +142,7 @@ class Extender:
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Verbs]:
-        """Begin to follow, in the extender's thread."""
+        """Begin to follow the cluster, in the extender's thread."""
         self.follower.begin()
         async with contextlib.AsyncExitStack() as stack:
             bind: PostBinding | None = None
@@ -163,13 +162,13 @@ class Extender:
             return await client.bind(namespace, name, bind.uid, bind.node, note)
 
     def _emit(self, outcome: Decided) -> None:
-        """In the extender's thread: wake the operator's loop, once for all that was decided since it last looked."""
+        """Wake the operator's loop, once for all new decisions; called in the extender's thread."""
         self._metrics.extender_assumed.set(self.follower.advisor.assumed)
         self._decided.append(outcome)
         self._answered = time.monotonic()
         if self._loop is not None and not self._called:
             self._called = True
-            with contextlib.suppress(RuntimeError):  # the operator's loop is closed: nobody is left who must know
+            with contextlib.suppress(RuntimeError):  # the operator's loop is closed and needs no decisions
                 self._loop.call_soon_threadsafe(self._take_over)
 
     def _take_over(self) -> None:

@@ -1,8 +1,8 @@
-"""The HTTPS server of the extender: /filter, /prioritize, /preempt and, where it is asked for, /bind.
+"""The HTTPS server of the extender: /filter, /prioritize, /preempt and, if enabled, /bind.
 
-Started by `extender` on every replica, in a thread with an event loop of its own (see `serving.https_server`).
-Questions are answered from memory. Invariant: an answer is 200 with what kube-scheduler expects, or 4xx with one
-sentence; which of the two makes a pod wait is kube-scheduler's ``ignorable``.
+`extender` starts it on every replica, in a thread with an event loop of its own (see `serving.https_server`). Answers
+come from memory. Invariant: an answer is 200 in kube-scheduler's format, or 4xx with one sentence; kube-scheduler's
+``ignorable`` decides whether the latter makes a pod wait.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from cotide_operator.webhooks.serving.request_bodies import COMPRESSED, RequestB
 _LOG = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 5.0
-"""Wall seconds that requests in flight have at the end; chosen as the timeout that deploy/extender gives them."""
+"""Wall seconds for requests in flight at the end; chosen as their timeout in deploy/extender."""
 READ_SECONDS: Final = 2.0
-"""Wall seconds for a body; chosen: kube-scheduler sends one in milliseconds, and an answer that comes after 5 s, the
-timeout that deploy/extender gives, nobody waits for."""
+"""Wall seconds for a body; chosen: kube-scheduler sends one in milliseconds, and ignores an answer after 5 s, the
+timeout in deploy/extender."""
 IDLE_SECONDS: Final = 0.1
-"""Wall seconds between two looks at what happened while nobody asks; chosen: the next answer has little to catch up."""
+"""Wall seconds between two updates without a request; chosen: the next answer then has few events to apply."""
 WARNING_SECONDS: Final = 10.0
-"""Wall seconds between two lines about requests that can't be read; chosen."""
+"""Wall seconds between two log lines about unreadable requests; chosen."""
 
 Verb = Callable[[bytes], Awaitable[Reply]]
 Opened = Callable[[], contextlib.AbstractAsyncContextManager[Verbs]]
@@ -44,7 +44,7 @@ class ExtenderServer(HttpsServer):
 
     Parameters
     ----------
-    opened : opens the verbs in the server's thread, and closes what they need.
+    opened : opens the verbs in the server's thread, and closes their resources.
     """
 
     def __init__(self, opened: Opened, metrics: Metrics) -> None:
@@ -74,20 +74,20 @@ class ExtenderServer(HttpsServer):
             app.router.add_post(f"/{name}", answer)
 
         app.cleanup_ctx.append(living)
-        serve("filter", lambda one: one.filter)
-        serve("prioritize", lambda one: one.prioritize)
-        serve("preempt", lambda one: one.preempt)
-        serve("bind", lambda one: one.bind)
+        serve("filter", lambda verbs: verbs.filter)
+        serve("prioritize", lambda verbs: verbs.prioritize)
+        serve("preempt", lambda verbs: verbs.preempt)
+        serve("bind", lambda verbs: verbs.bind)
         return app
 
     async def _follow(self, verbs: Verbs) -> None:
-        """Keep up with what happens while nobody asks."""
+        """Apply events while no request arrives."""
         while True:
             await asyncio.sleep(IDLE_SECONDS)
             try:
                 verbs.rest()
-            except Exception:  # noqa: BLE001 - the next look, or the next request, may do better
-                _LOG.exception("the extender could not take in what happened")
+            except Exception:  # noqa: BLE001 - the next update, or the next request, may succeed
+                _LOG.exception("the extender could not apply the latest events")
 
     async def _answer(self, name: str, verb: Verb, request: web.Request, bodies: RequestBodies) -> web.Response:
         started = time.perf_counter()
@@ -97,7 +97,7 @@ class ExtenderServer(HttpsServer):
         except web.HTTPRequestEntityTooLarge:
             return self._refused(name, 413, f"a request has at most {EXTENDER_BYTES} bytes")
         except web.HTTPRequestTimeout:
-            return self._refused(name, 408, f"a request comes within {READ_SECONDS:g} s")
+            return self._refused(name, 408, f"a request must arrive within {READ_SECONDS:g} s")
         except web.HTTPUnsupportedMediaType:
             return self._refused(name, 415, COMPRESSED.strip())
         except InputError as error:

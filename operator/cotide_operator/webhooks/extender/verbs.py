@@ -1,14 +1,15 @@
 """The verbs of the extender: from the bytes of a request to the bytes of its answer.
 
-Called by `server` in the extender's thread. A question waits for nobody but the watch, where it has not told of the pod
-yet, and for that a moment only; ``bind`` waits for the API server. From `rest` to the answer nothing else happens.
-What was decided is told to the operator (`Decided`), which puts it into the engine's next cycle, hence into the ledger,
-and into the notes on pods. Invariants: a pod of a scheduler that is not looked after keeps all its nodes; a request
-that can't be read changes nothing; only a pod that the watch shows waiting, without a gate, reserves room; no answer
-names a service of another namespace than the pod's.
+`server` calls them in the extender's thread. A request waits only until the watch delivers its pod, and for a short
+time only; ``bind`` also waits for the API server. From `rest` to the answer no other code runs. The operator receives
+each decision (`Decided`) and puts it into the engine's next cycle, so that the ledger and the annotations of pods
+contain it.
 
-Anybody who reaches the port may ask where clients show no certificate. ``prioritize`` then reserves nothing: the score
-says which node is the best one, and not that the pod fits there.
+Invariants: A pod of another scheduler keeps all its nodes. A malformed request changes nothing. Only a pod that the
+watch shows waiting, without a gate, reserves room. No answer names a service of another namespace than the pod's.
+
+If clients show no certificate, any client that reaches the port can send requests. ``prioritize`` then reserves
+nothing: the score gives the best node, and not whether the pod fits there.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ Outcome = Literal["chosen", "passed", "refused", "scored", "left alone", "unseen
 Decided = PodAssumed | BindRefused | Decision
 PostBinding = Callable[[Bind], Awaitable[Answer]]
 UNSEEN_SECONDS: Final = 0.1
-"""Wall seconds for which an answer waits until the watch tells of the pod; chosen: kube-scheduler's watch and ours are
-milliseconds apart, and an answer about a pod that the watch never tells of is not worth more."""
+"""Wall seconds that an answer waits until the watch delivers the pod. Chosen: kube-scheduler's watch and ours are
+milliseconds apart, and an answer about a pod that the watch never delivers is worth no more."""
 UNSEEN_BIND_SECONDS: Final = 2.0
-"""The same for a binding, which holds nobody up. Chosen."""
+"""The same for a binding, which delays no other request. Chosen."""
 POLL_SECONDS: Final = 0.002
 REASONS_KEPT: Final = 20_000
-"""Pods whose choice is remembered until they are bound, the latest; chosen: some 10 MB."""
+"""Most stored choices for pods until they are bound, the latest; chosen: some 10 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is sent back, and how it counts."""
+    """The body of a response, and its outcome for the metrics."""
 
     body: bytes
     outcome: Outcome
@@ -57,12 +58,12 @@ class Verbs:
 
     Parameters
     ----------
-    follower : begun.
-    scheduler_names : whose pods are looked after.
-    view : takes the names of other namespaces out of what is answered.
-    tell : takes what the operator must know, in the extender's thread.
-    bind : posts a binding; None where the verb is not served.
-    knows_clients : whether each client shows a certificate, so that it is kube-scheduler that asks.
+    follower : after `begin`.
+    scheduler_names : the extender handles the pods of these schedulers.
+    view : removes the names of other namespaces from answers.
+    emit : receives events for the operator, in the extender's thread.
+    bind : posts a binding; None if the verb is not served.
+    knows_clients : whether each client shows a certificate, so that kube-scheduler is the sender.
     """
 
     def __init__(
@@ -82,10 +83,10 @@ class Verbs:
         self._bind = bind
         self._knows_clients = knows_clients
         self._reasons: dict[str, tuple[str, Decision]] = {}
-        """Uid and decision of the pods that were given a node, until they are bound."""
+        """Uid and decision of the pods that received a node, until they are bound."""
 
     async def filter(self, body: bytes) -> Reply:
-        """Return which of the nodes a pod may have; raises InputError."""
+        """Return the nodes that a pod may use; raises InputError."""
         args = wire.read(wire.NodeArgs, body)
         names, asked = wire.node_names(args), wire.asked_pod(args.pod)
         if asked.spec.scheduler_name not in self._names:
@@ -102,7 +103,7 @@ class Verbs:
         return Reply(wire.encode(result), outcome if seen or not answer.nodes else "unseen")
 
     async def prioritize(self, body: bytes) -> Reply:
-        """Return the scores of nodes, 0 for pods that are not looked after; raises InputError."""
+        """Return the scores of nodes, 0 for pods of other schedulers; raises InputError."""
         args = wire.read(wire.NodeArgs, body)
         names, asked = wire.node_names(args), wire.asked_pod(args.pod)
         if asked.spec.scheduler_name not in self._names:
@@ -111,13 +112,13 @@ class Verbs:
         now = self.rest()
         scores = self._follower.advisor.scores(pod, names, now)
         if seen and names and self._knows_clients:
-            # Until the binding, or the watch, tells better: the best of them is the likeliest.
+            # The best node is the likeliest, until the binding or the watch shows the actual one.
             self._assume(pod, names[max(range(len(names)), key=scores.__getitem__)], now)
         found = [wire.HostPriority(name, score) for name, score in zip(names, scores, strict=True)]
         return Reply(wire.encode(found), "scored")
 
     async def preempt(self, body: bytes) -> Reply:
-        """Return on which nodes kube-scheduler may evict whom it wants to; raises InputError."""
+        """Return the nodes where kube-scheduler may evict its victims; raises InputError."""
         args = wire.read(wire.PreemptionArgs, body)
         wanted, asked = wire.victims(args), wire.asked_pod(args.pod)
         if asked.spec.scheduler_name not in self._names:
@@ -130,7 +131,7 @@ class Verbs:
         return Reply(wire.encode(result), "passed" if left or not wanted else "refused")
 
     async def bind(self, body: bytes) -> Reply:
-        """Bind a pod where kube-scheduler wants it; raises InputError."""
+        """Bind a pod to the node that kube-scheduler chose; raises InputError."""
         args = wire.read(wire.BindingArgs, body)
         if self._bind is None:
             raise InputError("is not served: set extender.binds, or take bindVerb away", field="bind")
@@ -151,12 +152,13 @@ class Verbs:
         if answer.ok:
             return Reply(wire.encode(wire.BindingResult()), "bound")
         if not answer.uncertain:
-            # Of an answer that was lost nobody knows what became: its room stays taken until the watch or time tells.
+            # After a lost answer the outcome is unknown: the room stays reserved until the watch shows it, or it
+            # expires.
             self._release(pod.key, f"the binding was refused ({answer.code})")
         return _failed(f"the API server refused the binding ({answer.code} {answer.reason}): {answer.message}")
 
     def rest(self) -> float:
-        """Take in what happened, give up what nobody confirmed, and return the time."""
+        """Apply pending events, expire unconfirmed assumptions, and return the time."""
         now = self._follower.catch_up()
         for given_up in self._follower.advisor.expire(now):
             self._emit(given_up)
@@ -164,14 +166,14 @@ class Verbs:
         return now
 
     async def _pod(self, asked: wire.AskedPod, args: wire.NodeArgs | wire.PreemptionArgs) -> tuple[Pod, bool]:
-        """Return a pod, and whether the watch told of it: what was only sent is answered, and never assumed."""
+        """Return a pod, and whether the watch delivered it; a pod known from the request only is never assumed."""
         pod = await self._seen(asked.key, asked.metadata.uid, UNSEEN_SECONDS)
         if pod is not None:
             return pod, True
         return self._follower.translated(wire.whole_pod(args.pod), self.rest()), False
 
     async def _seen(self, key: str, uid: str, seconds: float) -> Pod | None:
-        """Return a pod as the watch tells of it, which may be a moment behind kube-scheduler's."""
+        """Return a pod from the watch, which may lag a moment behind kube-scheduler's."""
         self.rest()
         deadline = time.monotonic() + seconds
         while (pod := self._follower.pod(key, uid)) is None and time.monotonic() < deadline:

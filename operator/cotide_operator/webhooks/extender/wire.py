@@ -1,8 +1,8 @@
-"""What kube-scheduler sends and what it is answered, as JSON of the API extender/v1, within bounds.
+"""Requests of kube-scheduler and their answers, as JSON of the API extender/v1, within bounds.
 
-Used by `verbs`. Only what is needed of a pod is decoded: most of a request is the pod's spec, which the operator has
-already. Everything that is read was written by somebody else; what is beyond a bound is one sentence that names the
-field. Source: k8s.io/kube-scheduler/extender/v1/types.go, whose fields have no JSON names of their own.
+`verbs` uses it. Only the needed part of a pod is decoded: most of a request is the pod's spec, which the operator
+already has. All input is foreign; a value beyond a bound gives one sentence with the field. Source:
+k8s.io/kube-scheduler/extender/v1/types.go; its fields have no JSON names of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Body = TypeVar("Body")
 
 
 class PodHead(msgspec.Struct, frozen=True, rename="camel"):
-    """What tells a pod."""
+    """Identifies a pod."""
 
     name: str = ""
     namespace: str = ""
@@ -27,13 +27,13 @@ class PodHead(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodSpecHead(msgspec.Struct, frozen=True, rename="camel"):
-    """Who schedules it."""
+    """The scheduler of a pod."""
 
     scheduler_name: str = ""
 
 
 class AskedPod(msgspec.Struct, frozen=True):
-    """The part of a pod that is looked at."""
+    """The decoded part of a pod."""
 
     metadata: PodHead
     spec: PodSpecHead = PodSpecHead()
@@ -107,7 +107,7 @@ class PreemptionResult(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class BindingResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """ExtenderBindingResult; empty for a pod that was bound."""
+    """ExtenderBindingResult; empty for a successful binding."""
 
     error: str = ""
 
@@ -126,14 +126,14 @@ def read(kind: type[Body], body: bytes) -> Body:
     Raises
     ------
     InputError
-        When they can't be read, or are beyond a bound.
+        When they are unreadable, or beyond a bound.
     """
     found: Body = _decoded(_DECODERS[kind], body, kind.__name__)
     return found
 
 
 def asked_pod(raw: msgspec.Raw) -> AskedPod:
-    """Return the part of a pod that is looked at; raises InputError."""
+    """Return the decoded part of a pod; raises InputError."""
     found: AskedPod = _decoded(_HEAD, raw, "Pod")
     for field, text in (("name", found.metadata.name), ("namespace", found.metadata.namespace)):
         _bounded(f"Pod.metadata.{field}", text)
@@ -142,7 +142,7 @@ def asked_pod(raw: msgspec.Raw) -> AskedPod:
 
 
 def whole_pod(raw: msgspec.Raw) -> PodObject:
-    """Return a pod that nobody told us of yet; raises InputError."""
+    """Return a pod that the watch has not delivered yet; raises InputError."""
     found: PodObject = _decoded(_POD, raw, "Pod")
     containers = len(found.spec.containers) + len(found.spec.init_containers)
     if containers > MAX_CONTAINERS:
@@ -151,7 +151,7 @@ def whole_pod(raw: msgspec.Raw) -> PodObject:
 
 
 def node_names(args: NodeArgs) -> list[str]:
-    """Return the nodes that are asked about; raises InputError."""
+    """Return the nodes of a request; raises InputError."""
     names = args.node_names
     if names is None:
         raise InputError("is missing: set nodeCacheCapable: true for this extender", field="NodeNames")
@@ -159,7 +159,7 @@ def node_names(args: NodeArgs) -> list[str]:
 
 
 def victims(args: PreemptionArgs) -> dict[str, MetaVictims]:
-    """Return whom kube-scheduler wants to evict, by node; raises InputError."""
+    """Return the victims that kube-scheduler proposes, by node; raises InputError."""
     found = args.node_name_to_meta_victims
     if found is None:
         field = "NodeNameToMetaVictims"
@@ -170,7 +170,7 @@ def victims(args: PreemptionArgs) -> dict[str, MetaVictims]:
 
 def _few(field: str, names: list[str]) -> list[str]:
     if len(names) > MAX_NODES_ASKED:
-        raise InputError(f"names {len(names)} nodes, at most {MAX_NODES_ASKED} are looked at", field=field)
+        raise InputError(f"names {len(names)} nodes; the limit is {MAX_NODES_ASKED}", field=field)
     if names and len(max(names, key=len)) > NAME_CHARACTERS:
         raise InputError(f"a node's name has at most {NAME_CHARACTERS} characters", field=field)
     return names

@@ -1,1 +1,1 @@
-"""HTTPS servers beside the deciding loop, and their certificates."""
+"""HTTPS servers in threads of their own, and their certificates."""

@@ -1,7 +1,7 @@
-"""Certificates of the webhook: an authority of our own, and what it signs.
+"""Certificates of the webhook: an authority of our own, and the certificates that it signs.
 
-Called by `shared_certificate`; pure but for the keys, which are random: the time is passed in. Elliptic-curve keys
-(P-256), since every API server takes them and they are made in a millisecond.
+`shared_certificate` calls it. Pure except for the keys, which are random: the time is passed in. Elliptic-curve keys
+(P-256), since every API server accepts them and they are made in a millisecond.
 
 Source of the profile: RFC 5280; names as the API server checks them: https://kubernetes.io/docs/reference/
 access-authn-authz/extensible-admission-controllers/#service-reference
@@ -24,14 +24,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cotide_core.errors import InputError
 
 AUTHORITY_LIFE: Final = timedelta(days=3650)
-"""Chosen: longer than most clusters live; it is renewed all the same."""
+"""Chosen: longer than most clusters live; it is renewed nevertheless."""
 SERVING_LIFE: Final = timedelta(days=90)
 """Chosen: the usual life of a certificate that renews itself. Must stay below a third of the authority's, so that an
-authority that is renewed in time outlives all it signed."""
+authority that is renewed in time outlives all its certificates."""
 RENEWAL_SHARE: Final = 2 / 3
-"""Of its life, after which a certificate is renewed: cert-manager's default."""
+"""Share of its life after which a certificate is renewed: cert-manager's default."""
 SKEW: Final = timedelta(minutes=5)
-"""How far behind ours an API server's clock may be; chosen. Never more than a tenth of a certificate's life."""
+"""Largest lag of an API server's clock behind ours; chosen. Never more than a tenth of a certificate's life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def read_certificates(pem: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except (ValueError, x509.InvalidVersion) as error:
-        raise InputError(f"holds no certificate that can be read: {error}") from None
+        raise InputError(f"holds no readable certificate: {error}") from None
 
 
 def expires(pem: bytes) -> datetime:
@@ -62,7 +62,7 @@ def expires(pem: bytes) -> datetime:
 
 
 def begins(pem: bytes) -> datetime:
-    """Return from when the first certificate of a PEM text is good."""
+    """Return the start of the validity of the first certificate of a PEM text."""
     return read_certificates(pem)[0].not_valid_before_utc
 
 
@@ -74,7 +74,7 @@ def due(pem: bytes, now: datetime) -> bool:
 
 
 def names_in(pem: bytes) -> set[str]:
-    """Return the names and addresses that the first certificate of a PEM text is good for."""
+    """Return the valid names and addresses of the first certificate of a PEM text."""
     try:
         found = read_certificates(pem)[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -96,14 +96,14 @@ def signed_by(pem: bytes, authorities_pem: bytes) -> bool:
 
 
 def belongs_to(key_pem: bytes, pem: bytes) -> bool:
-    """Whether a key of ours is that of the first certificate of a PEM text; raises InputError."""
+    """Whether a key of ours belongs to the first certificate of a PEM text; raises InputError."""
     return read_key(key_pem).public_key() == read_certificates(pem)[0].public_key()
 
 
 def make_authority(now: datetime, life: timedelta = AUTHORITY_LIFE) -> Pair:
     """Return a new authority, which can sign certificates of servers and no further authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # The serial number in the name tells an authority from the one before it, whose name would be the same otherwise.
+    # The serial number makes the name of an authority differ from the previous one.
     serial = x509.random_serial_number()
     name = _name(f"cotide-admission-{serial:x}"[:64])
     certificate = (
@@ -151,7 +151,7 @@ def read_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError) as error:
-        raise InputError(f"holds no key that can be read: {error}") from None
+        raise InputError(f"holds no readable key: {error}") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError("holds a key that is not on an elliptic curve")
     return key

@@ -1,8 +1,8 @@
 """An HTTPS server in a thread with an event loop of its own, so that the deciding loop never waits for it.
 
-Used by the admission webhook and by the extender. Invariants: after `stop` the thread has ended, or is left behind and
-said so; a port that can't be opened is one sentence that names the setting; clients hold no more than so many
-connections, whatever they send or don't, and whoever opens many of them keeps nobody else out.
+The admission webhook and the extender use it. Invariants: after `stop` the thread has ended, or is abandoned with a log
+line; a port that can't be opened gives one sentence with the setting. Clients hold at most a fixed number of
+connections, whatever they send or don't, and a client that opens many of them locks out no other.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from cotide_operator.observability.bounded_connections import BoundedConnections
 _LOG = logging.getLogger(__name__)
 
 LEFT_BEHIND_SECONDS: Final = 5.0
-"""Wall seconds after which the thread is left behind; chosen."""
+"""Wall seconds after which the thread is abandoned; chosen."""
 MAX_CONNECTIONS: Final = 512
-"""Open at once, with their handshakes done: of more the one without a request that came first is closed. Chosen: API
-servers and kube-scheduler keep a few dozen; each costs some 100 kB, and a descriptor that the deciding loop lacks."""
+"""Open connections after their handshakes; beyond that, the oldest one without a request is closed. Chosen: API servers
+and kube-scheduler keep a few dozen; each costs some 100 kB, and a descriptor that the deciding loop lacks."""
 IDLE_SECONDS: Final = 120.0
 """Wall seconds that a connection stays open without a request. Chosen above the 90 s after which Go's clients close
-theirs (net/http, DefaultTransport.IdleConnTimeout), so that a server's end does not meet a client's next request."""
+theirs (net/http, DefaultTransport.IdleConnTimeout), so that a server's close does not meet a client's next request."""
 HANDSHAKE_SECONDS: Final = 5.0
-"""Wall seconds for a handshake; chosen: beyond the webhook's timeout and as long as the extender's."""
+"""Wall seconds for a handshake; chosen: above the webhook's timeout and equal to the extender's."""
 
 
 class HttpsServer:
@@ -41,14 +41,14 @@ class HttpsServer:
 
     Parameters
     ----------
-    name : of the thread; also the section of the configuration whose ``port`` is at fault when it can't be opened.
+    name : of the thread; also the section of the configuration with the faulty ``port`` if it can't be opened.
     make : makes the application, in the thread.
-    stop_seconds : wall seconds that requests in flight have at the end.
+    stop_seconds : wall seconds for requests in flight at the end.
 
     Attributes
     ----------
     port : int
-        Where it listens; 0 while it does not.
+        The listening port; 0 while there is none.
     """
 
     def __init__(self, name: str, make: Callable[[], web.Application], *, stop_seconds: float) -> None:
@@ -75,7 +75,7 @@ class HttpsServer:
         self._thread.start()
         try:
             self.port = await asyncio.wrap_future(listening)
-        except Exception:  # it said its last word: nothing of it is left when the caller hears it
+        except Exception:  # the thread has failed: clear it before the caller sees the error
             thread, self._thread = self._thread, None
             await asyncio.to_thread(thread.join, LEFT_BEHIND_SECONDS)
             raise
@@ -90,17 +90,17 @@ class HttpsServer:
         if loop is not None and stopping is not None:
             try:
                 loop.call_soon_threadsafe(stopping.set)
-            except RuntimeError:  # it ended by itself meanwhile
+            except RuntimeError:  # the thread ended by itself meanwhile
                 return
         await asyncio.to_thread(thread.join, LEFT_BEHIND_SECONDS)
         if thread.is_alive():
-            _LOG.warning("the thread of %s did not end within %g s and is left behind", self._name, LEFT_BEHIND_SECONDS)
+            _LOG.warning("the thread of %s did not end within %g s and is abandoned", self._name, LEFT_BEHIND_SECONDS)
 
     def _run(self, host: str, port: int, context: ssl.SSLContext, listening: concurrent.futures.Future[int]) -> None:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve(host, port, context, listening))
-        except BaseException as error:  # noqa: BLE001 - the thread's last word: whoever waits must hear it
+        except BaseException as error:  # noqa: BLE001 - the end of the thread: the waiting task must receive it
             if not listening.done():
                 listening.set_exception(error)
             else:

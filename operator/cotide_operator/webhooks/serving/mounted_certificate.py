@@ -1,8 +1,8 @@
 """A serving certificate from a mounted Secret, as cert-manager and others keep it.
 
-Used by `served_certificate`, where a directory of one is configured; whoever renews it also tells the API server whom
-to trust (cert-manager's ``cert-manager.io/inject-ca-from``). The directory is read at each look, since a mounted Secret
-gives no notice of a change; the two files are small.
+`served_certificate` uses it if a directory is configured. The program that renews the certificate also sets the trusted
+authority at the API server (cert-manager's ``cert-manager.io/inject-ca-from``). The directory is read at each check,
+since a mounted Secret does not report changes; the two files are small.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ FILES: Final = ("tls.crt", "tls.key")
 
 
 class MountedCertificate:
-    """What lies in a directory."""
+    """The certificate and key in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     async def look(self) -> Pair:
-        """Return the certificate and its key as they are now.
+        """Return the present certificate and its key.
 
         Raises
         ------
         InputError
-            When one can't be read; names the file.
+            When one is unreadable; names the file.
         """
         certificate, key = await asyncio.to_thread(self._read)
         return Pair(certificate, key)

@@ -1,8 +1,8 @@
 """Bodies of requests to our HTTPS servers, within bounds: a client that sends slowly delays no other.
 
-Used by the servers of the admission webhook and of the extender, which anybody may reach whom no NetworkPolicy keeps
-away. Invariant: at most so many large bodies are in memory at the same time, none is waited for longer than its time,
-and clients share the turns by their addresses, as `fair_queue` describes it.
+The servers of the admission webhook and of the extender use it; without a NetworkPolicy any client can reach them.
+Invariant: the number of large bodies in memory is bounded, each has a time limit, and clients share the turns by their
+addresses, as `fair_queue` describes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from aiohttp import web
 from cotide_operator.cache.fair_queue import FairSemaphore
 
 SMALL_BODY: Final = 2**16
-"""So much of a body a connection holds anyway: it takes no turn. Source: aiohttp's ``read_bufsize``."""
-COMPRESSED: Final = "a body that is compressed is not read\n"
+"""Bytes of a body that a connection buffers anyway, without a turn. Source: aiohttp's ``read_bufsize``."""
+COMPRESSED: Final = "a compressed body is not read\n"
 
 
 class RequestBodies:
@@ -26,7 +26,7 @@ class RequestBodies:
 
     Parameters
     ----------
-    most_bytes : of a body.
+    most_bytes : limit of a body.
     at_once : large bodies in memory at the same time.
     seconds : of the wall, for one body from its turn on.
     """
@@ -42,11 +42,11 @@ class RequestBodies:
         Raises
         ------
         web.HTTPRequestEntityTooLarge
-            When it is larger than may be; it is not read then.
+            When it is larger than the limit; it is not read then.
         web.HTTPRequestTimeout
-            When it does not come in time.
+            When it does not arrive in time.
         web.HTTPUnsupportedMediaType
-            When it is compressed: a few bytes on the wire could stand for any number in memory. API servers and
+            When it is compressed: a few bytes on the wire could expand to any number in memory. API servers and
             kube-scheduler compress none.
         """
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":

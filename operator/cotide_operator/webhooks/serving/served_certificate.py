@@ -1,8 +1,8 @@
-"""A server that is run for as long as it has a certificate, and the certificate watched meanwhile.
+"""A server that runs as long as it has a certificate, and the watch on that certificate.
 
-Used by the admission webhook and by the extender, on every replica. The certificate lies in a mounted directory, or in
-a Secret that the replicas share (see `shared_certificate`). Invariant: nothing that goes wrong with certificates stops
-the operator; it is told in the log and in the metrics, and the one that was served before goes on being served.
+The admission webhook and the extender use it, on every replica. The certificate lies in a mounted directory, or in a
+Secret that the replicas share (see `shared_certificate`). Invariant: no fault of certificates stops the operator. The
+log and the metrics report it, and the server keeps the previous certificate.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from cotide_operator.webhooks.serving.tls import ServingContext
 _LOG = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 30.0
-"""Wall seconds between two looks at the certificate; chosen: kubelets update mounted Secrets about once a minute, and a
-certificate is renewed weeks before it ends."""
+"""Wall seconds between two checks of the certificate; chosen: kubelets update mounted Secrets about once a minute, and
+a certificate is renewed weeks before it ends."""
 RETRY_SECONDS: Final = 2.0
-"""Wall seconds until the next look while there is no certificate at all; chosen."""
+"""Wall seconds between two checks without any certificate; chosen."""
 
 
 def serving_names(service: str, namespace: str) -> tuple[str, ...]:
-    """Return what a self-made certificate is good for: the service, and this machine for an operator outside."""
+    """Return the valid names of a self-made certificate: the service, and this machine for an operator outside."""
     name = f"{service}.{namespace}"
     return (f"{name}.svc", name, f"{name}.svc.cluster.local", "localhost", "127.0.0.1", "::1")
 
@@ -43,14 +43,14 @@ class ServedCertificate:
 
     Parameters
     ----------
-    what : how the server is called in the log.
+    what : name of the server in the log.
     server : started once there is a certificate.
-    directory : where a certificate is mounted; None: the one of ``shared``.
+    directory : of a mounted certificate; None: the one of ``shared``.
     shared : the Secret that replicas share.
     expiry : shows when the certificate ends.
     now : the time of day.
-    trust : told of the authorities before what they signed is served.
-    client_authority : file of the authorities that sign clients' certificates; None asks clients for none.
+    trust : receives the authorities before a certificate of theirs is served.
+    client_authority : file of the authorities that sign clients' certificates; None requires no certificate of clients.
     """
 
     def __init__(
@@ -102,21 +102,21 @@ class ServedCertificate:
             await self._server.start(host, port, self._context.listening)
         except InputError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it serves trips over the cluster: it alone is not there
+        except Exception as error:  # noqa: BLE001 - the application fails over the cluster: only this server is missing
             complaint = f"{type(error).__name__}: {error}"
             if complaint != self._unstarted:
-                _LOG.exception("%s can't be started, and is tried again", self._what)
+                _LOG.exception("%s can't be started, and will be retried", self._what)
             self._unstarted = complaint
             return
         self._unstarted = ""
         _LOG.info("%s on https://%s:%d", self._what, host, self._server.port)
 
     async def look(self) -> None:
-        """Take over the certificate as it is now, renew it if that is ours to do, and tell who must trust it."""
+        """Load the present certificate, renew a self-made one, and pass its authorities to ``trust``."""
         try:
             await self._take_over()
         except (ClusterError, InputError) as error:
-            if str(error) != self._last_warning:  # one line when trouble starts
+            if str(error) != self._last_warning:  # one line at the start of a fault
                 self._last_warning = str(error)
                 _LOG.warning("%s: %s", self._what, error)
         else:
@@ -128,7 +128,7 @@ class ServedCertificate:
             return
         kept = await self._shared.look()
         try:
-            # Before it is served: whoever is about to see it then trusts it.
+            # Before the server uses it: clients that see it next then trust it.
             if self._trust is not None:
                 await self._trust(kept.bundle_pem)
         finally:

@@ -1,15 +1,14 @@
-"""A self-made authority and serving certificate, kept in one Secret that all replicas share and any of them renews.
+"""A self-made authority and serving certificate, in one Secret that all replicas share and any of them renews.
 
-Used by `served_certificate` where no certificate is given. Each look does at most one step and writes it with the
-version that was read, so that of two replicas that renew at once one is refused (409) and takes over what the other
-wrote::
+`served_certificate` uses it without a given certificate. Each check makes at most one step and writes it with the
+version that it read. If two replicas renew at once, the server refuses one (409), which then reads the other's result::
 
-    nothing, unusable, not good yet --> authority and certificate
+    nothing, unusable, not valid yet -> authority and certificate
     authority past 2/3 of its life ---> a new authority in front of the old one in ca.crt; the certificate stays
     certificate past 2/3 of its life -> a new certificate, by the first authority
 
-Invariant: a certificate that is served was signed by an authority that was in ca.crt one look earlier (but for the
-very first, and after a Secret that nobody renewed in time), so the API server has had time to learn of it.
+Invariant: the authority of a served certificate was in ca.crt one check earlier, so that the API server has had time to
+learn it. Exceptions are the very first one, and a Secret that was not renewed in time.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ FIELDS: Final = {
     "key_pem": "tls.key",
 }
 TRIES: Final = 5
-"""Races in a row before a look gives up until the next; chosen: each lost one means that another replica wrote."""
+"""Lost races in a row before a check ends; chosen: each one means that another replica wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCertificate:
-    """What the Secret holds, as PEM; ``bundle_pem`` has the authority that signs in front of those that did."""
+    """Content of the Secret, as PEM; ``bundle_pem`` has the signing authority in front of former ones."""
 
     bundle_pem: bytes
     authority_key_pem: bytes
@@ -63,18 +62,18 @@ class StoredCertificate:
 
     @property
     def serving(self) -> Pair:
-        """What is served."""
+        """The certificate that is served."""
         return Pair(self.certificate_pem, self.key_pem)
 
     @property
     def authority(self) -> Pair:
-        """What signs."""
+        """The authority that signs."""
         return Pair(self.bundle_pem, self.authority_key_pem)
 
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """How long what is made lives; tests shorten it."""
+    """Lifetimes of new certificates; tests shorten them."""
 
     authority: timedelta = field(default=AUTHORITY_LIFE)
     serving: timedelta = field(default=SERVING_LIFE)
@@ -83,19 +82,19 @@ class Lives:
 def renewed(
     kept: StoredCertificate | None, names: Sequence[str], now: datetime, lives: Lives = Lives()
 ) -> StoredCertificate:
-    """Return what the Secret should hold: the same object when nothing is due.
+    """Return the due content of the Secret: the same object if nothing is due.
 
     Raises
     ------
     InputError
-        When what is kept can't be read.
+        When the present content is unreadable.
     """
     if kept is None or not _is_good(kept.bundle_pem, now):
         authority = make_authority(now, lives.authority)
         serving = make_serving(authority, names, now, lives.serving)
         return StoredCertificate(authority.certificate_pem, authority.key_pem, serving.certificate_pem, serving.key_pem)
     if not belongs_to(kept.authority_key_pem, kept.bundle_pem):
-        # Whatever it signed nobody would trust, and it would be signed anew at each look.
+        # No client would trust its certificates, and each check would sign a new one.
         raise InputError("has an authority with the key of another")
     lost = (
         not belongs_to(kept.key_pem, kept.certificate_pem)
@@ -113,7 +112,7 @@ def renewed(
 
 
 def _is_good(pem: bytes, now: datetime) -> bool:
-    """Whether a certificate is good now: one made by a clock that ran ahead is not yet, maybe for years."""
+    """Whether a certificate is valid now: one from a clock that ran ahead is not valid yet, maybe for years."""
     return begins(pem) <= now < expires(pem)
 
 
@@ -136,7 +135,7 @@ class SharedCertificate:
     namespace, name : str
         Of the Secret.
     names : sequence of str
-        What the certificate must be good for.
+        Names that the certificate must contain.
     now : callable
         The time of day; tests pass their own.
     """
@@ -157,12 +156,12 @@ class SharedCertificate:
         self._collection = f"/api/v1/namespaces/{namespace}/secrets"
 
     async def look(self) -> StoredCertificate:
-        """Return what the Secret holds, after renewing what is due.
+        """Return the content of the Secret, after the due renewal.
 
         Raises
         ------
         ClusterError
-            When the API server does not let us.
+            When the API server refuses access.
         """
         for _ in range(TRIES):
             secret = await self._read()
@@ -170,7 +169,7 @@ class SharedCertificate:
             try:
                 wanted = renewed(kept, self._names, self._now(), self._lives)
             except InputError as error:
-                _LOG.warning("Secret %s/%s %s: its content is made anew", self._namespace, self._name, error)
+                _LOG.warning("Secret %s/%s %s: its content is made again", self._namespace, self._name, error)
                 wanted = renewed(None, self._names, self._now(), self._lives)
             if wanted is kept or await self._write(secret, wanted):
                 return wanted
@@ -205,7 +204,7 @@ class SharedCertificate:
                 }
                 body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls"}
                 await self._client.create(self._collection, {**body, "metadata": metadata, "data": data})
-            else:  # its resourceVersion is in its metadata: a stale one is refused
+            else:  # its metadata contains its resourceVersion: a stale one is refused
                 await self._client.replace(f"{self._collection}/{self._name}", {**secret, "data": data})
         except ApiError as error:
             if error.status == 409:

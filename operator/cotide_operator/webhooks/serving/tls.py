@@ -1,8 +1,8 @@
-"""TLS settings of a listening socket whose certificate is exchanged while it listens.
+"""TLS settings of a listening socket that changes its certificate while it listens.
 
-Used by `served_certificate`. A certificate is loaded aside and checked, then swapped in at once: connections that are
-open keep what they began with, new ones get the new one. Loading it into the context that is in use would not do:
-OpenSSL keeps one certificate for each kind of key, and would go on preferring the old one when the kind changes.
+`served_certificate` uses it. A certificate is loaded into a new context and checked, then put to use at once: open
+connections keep the old one, new connections get the new one. The context in use can't load it: OpenSSL keeps one
+certificate for each kind of key, and would still prefer the old one if the kind changes.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from cotide_operator.webhooks.serving.certificates import Pair, expires
 
 
 class ServingContext:
-    """The certificate in use, and the context that a socket is opened with.
+    """The certificate in use, and the context of the listening socket.
 
     Parameters
     ----------
-    client_authority : file of the authorities that sign the certificates of clients, which then must show one; None
-        asks for none.
+    client_authority : file of the authorities that sign the certificates of clients, which then must show one; with
+        None clients need none.
 
     Attributes
     ----------
     pair : Pair or None
-        What is served.
+        The certificate that is served.
     """
 
     def __init__(self, client_authority: Path | None = None) -> None:
         self._client_authority = client_authority
         self._clients_pem: bytes | None = None
-        """What that file held when it was loaded: it is replaced in place when the authority of clients is renewed."""
+        """Content of that file at its last load: a renewal of the clients' authority replaces the file in place."""
         self.pair: Pair | None = None
         self._current: ssl.SSLContext | None = None
         self._listening: ssl.SSLContext | None = None
 
     @property
     def listening(self) -> ssl.SSLContext:
-        """The context for the socket; there must be a certificate by then."""
+        """The context for the socket; a certificate must be loaded before."""
         if self._listening is None:
-            raise InputError("there is no certificate to serve with")
+            raise InputError("no certificate is loaded")
         return self._listening
 
     def use(self, pair: Pair, now: datetime) -> bool:
-        """Serve with a certificate from now on, and with the clients' authorities as they are now; whether any changed.
+        """Use a certificate from now on, with the present authorities of clients; return whether any changed.
 
         Raises
         ------
         InputError
-            When it can't be used (unreadable, expired, not of this key); what was in use stays in use.
+            When it is unusable (unreadable, expired, of another key); the one in use stays in use.
         """
         clients_pem = self._read_clients()
         if pair == self.pair and clients_pem == self._clients_pem:
@@ -101,16 +101,16 @@ def _context(pair: Pair) -> ssl.SSLContext:
     except ssl.SSLError as error:
         words = (error.reason or str(error)).replace("_", " ").lower()
         raise InputError(f"the certificate and the key can't be used together: {words}") from None
-    except OSError as error:  # a disk that is full, or can't be written
-        raise InputError(f"the certificate can't be loaded by way of a temporary file: {error.strerror}") from None
+    except OSError as error:  # a disk that is full, or read-only
+        raise InputError(f"the certificate can't be loaded through a temporary file: {error.strerror}") from None
     return context
 
 
 def _load(context: ssl.SSLContext, pair: Pair) -> None:
-    with tempfile.TemporaryDirectory() as directory:  # private to us; OpenSSL loads from files only
+    with tempfile.TemporaryDirectory() as directory:  # private to the process; OpenSSL loads from files only
         chain, key = Path(directory) / "tls.crt", Path(directory) / "tls.key"
         for path, content in ((chain, pair.certificate_pem), (key, pair.key_pem)):
             path.touch(mode=0o600)
             path.write_bytes(content)
-        # A password, so that OpenSSL asks nobody for one where the key is encrypted, but refuses it.
+        # With a password OpenSSL refuses an encrypted key instead of prompting for one.
         context.load_cert_chain(chain, key, password="")

@@ -248,7 +248,7 @@ async def test_rules_that_a_server_lets_pass_end_as_a_condition() -> None:
         status = await one.until_status(f"{WORKLOADS}/web", lambda status: condition(status, "Scheduled"))
         scheduled = condition(status, "Scheduled")
         assert (scheduled["status"], scheduled["reason"]) == ("False", "Misconfigured")
-        assert "spec.replicas goes with spec.template only" in scheduled["message"]
+        assert "spec.replicas needs spec.template" in scheduled["message"]
         await one.client.patch(f"{WORKLOADS}/web", {"spec": {"replicas": None}})
         repaired = await one.until_status(
             f"{WORKLOADS}/web", lambda status: condition(status, "Scheduled").get("reason") == "Scheduled"

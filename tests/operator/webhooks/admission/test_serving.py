@@ -129,7 +129,7 @@ def unusable() -> Iterable[Any]:
     good = make_serving(authority, NAMES, NOW)
     old = make_serving(authority, NAMES, NOW - 100 * DAY)
     yield pytest.param(Pair(good.certificate_pem, other.key_pem), "key values mismatch", id="another key")
-    yield pytest.param(Pair(b"nothing", good.key_pem), "holds no certificate that can be read", id="no certificate")
+    yield pytest.param(Pair(b"nothing", good.key_pem), "holds no readable certificate", id="no certificate")
     yield pytest.param(Pair(good.certificate_pem, b"nothing"), "can't be used together", id="no key")
     yield pytest.param(old, "the certificate expired at 2026-11-11T12:00:00Z", id="expired")
 
@@ -161,7 +161,7 @@ async def test_a_full_disk_leaves_the_certificate_before_in_use_and_ends_nothing
             await running.webhook.look()
         assert running.port == before
         assert [line for line in caplog.messages if "temporary file: No space left on device" in line] == [
-            "admission webhook: the certificate can't be loaded by way of a temporary file: No space left on device"
+            "admission webhook: the certificate can't be loaded through a temporary file: No space left on device"
         ]
 
 
@@ -270,5 +270,5 @@ def test_a_certificate_of_a_version_that_is_none_is_refused_in_a_sentence() -> N
     version = bytes.fromhex("a003020102")  # 3
     assert der.count(version) == 1
     broken = ssl.DER_cert_to_PEM_cert(der.replace(version, bytes.fromhex("a003020109"))).encode()
-    with pytest.raises(InputError, match="holds no certificate that can be read"):
+    with pytest.raises(InputError, match="holds no readable certificate"):
         ServingContext().use(Pair(broken, good.key_pem), NOW)

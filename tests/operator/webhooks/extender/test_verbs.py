@@ -159,7 +159,7 @@ async def test_what_cant_be_read_is_one_sentence_that_names_the_field(body: byte
 
 def test_more_nodes_than_any_cluster_has_are_not_looked_at() -> None:
     args = wire.NodeArgs(msgspec.Raw(b"{}"), ["n"] * (MAX_NODES_ASKED + 1))
-    with pytest.raises(InputError, match="names 20001 nodes, at most 20000"):
+    with pytest.raises(InputError, match="names 20001 nodes; the limit is 20000"):
         wire.node_names(args)
     with pytest.raises(InputError, match="at most 253 characters"):
         wire.node_names(wire.NodeArgs(msgspec.Raw(b"{}"), ["n" * 254]))
