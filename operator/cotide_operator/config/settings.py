@@ -212,9 +212,9 @@ class ModelSettings(Section):
 class LeaderElectionSettings(Section):
     """The Lease that allows one replica to act.
 
-    Lease and pause are shorter than client-go's 15 and 2 s. With those, a standby took over 2.2 s after a clean stop and
-    16.2 s after a SIGKILL (measured). A standby sees the last change of a killed leader's lease at most one retry late,
-    and its expiry at most one retry late: 12 + 2 x 1 s stay below 15 s.
+    Lease and pause are shorter than client-go's 15 and 2 s. With those, a standby took over 2.2 s after a clean stop
+    and 16.2 s after a SIGKILL (measured). A standby sees the last change of a killed leader's lease at most one retry
+    late, and its expiry at most one retry late: 12 + 2 x 1 s stay below 15 s.
 
     The deadline is client-go's 10 s, so that the same faults end a leader. It counts from before the last renewal's
     request, where client-go counts from 2 s after the answer. So 2 s are left until another may lead, however long the
