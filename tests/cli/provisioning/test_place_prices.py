@@ -52,7 +52,7 @@ def test_negative_prices_are_prices(scene):
     [
         (None, "the query has 0 series where one is expected"),
         (["1"] * 50 + ["NaN", "NaN"], "its last two steps have no number"),
-        (["1", "1e12"], "1e+12 money an hour are none: they lie in [-1e+09, 1e+09]"),
+        (["1", "1e12"], "1e+12 money an hour is outside [-1e+09, 1e+09]"),
     ],
 )
 def test_prices_that_can_not_be_used_end_the_first_turn_unless_a_file_has_some(scene, history, words):
