@@ -1,4 +1,4 @@
-"""Removes machines of Cluster API's MachineDeployments: exactly those whose nodes are free.
+"""Removes machines of Cluster API's MachineDeployments: exactly those with free nodes.
 
 Used by `controller` where ``actuator.scalesDown`` is set, for nodes that consolidation has freed and handed over. When
 a MachineSet is scaled down, it first deletes Machines with the annotation ``cluster.x-k8s.io/delete-machine``, whatever
@@ -13,9 +13,9 @@ Invariants: replicas are lowered only while there are as many Machines as replic
 A write names the version that was read. So a lost answer, a restart or a second operator lowers nothing twice. The book
 of orders records a lowering before it happens and until it is reported, whenever the book can be written. After a lost
 answer, the look that shows the lowering reports it once, also under the next operator. A second report is possible only
-when a leader ends, or loses the API server, between the report and its removal from the book. A mark of ours on a
-Machine whose node is wanted again is removed. While a Machine carries a foreign mark, nothing is lowered: that Machine
-might go in place of ours or together with it. The same holds while the Machines belong to several MachineSets, as in a
+when a leader ends, or loses the API server, between the report and its removal from the book. A mark of ours is removed
+when the Machine's node is wanted again. While a Machine carries a foreign mark, nothing is lowered: that Machine might
+go in place of ours or together with it. The same holds while the Machines belong to several MachineSets, as in a
 roll-out: a mark counts within its set only, and the oldest set is lowered first.
 """
 
@@ -69,10 +69,10 @@ class Removal:
 
     Attributes
     ----------
-    leaving : nodes whose Machines are being deleted, or are gone.
+    leaving : nodes with Machines that are being deleted, or are gone.
     lowered : replicas from now on, when this look lowered them, or an earlier request without an answer did. That
         request may be of an earlier leader. The caller reports it and then calls `MachineRemoval.announced`.
-    marked : nodes whose Machines were marked in this step.
+    marked : nodes with Machines that were marked in this step.
     strange : Machines of other MachineDeployments, which stay unchanged.
     is_clean : whether every mark of ours is still needed.
     refused : why no Machine is removed, since another one might go; empty when nothing prevents the removal.
@@ -124,7 +124,7 @@ class _Step(NamedTuple):
     Attributes
     ----------
     lower : the new, lower number of replicas; None for no change.
-    falls : nodes whose Machines are deleted by the lowering.
+    falls : nodes with Machines that the lowering deletes.
     is_spent : whether the earlier request is reported now, or can no longer be carried out.
     """
 

@@ -80,7 +80,7 @@ class Ordering:
         self._failed: dict[str, tuple[int, float]] = {}
         """By type: consecutive failed boots, and the time until which the type is not ordered."""
         self._stopped: frozenset[str] = frozenset()
-        """Nodes whose stop the actuator has confirmed to this leader: a new leader asks once more."""
+        """Nodes with a stop that the actuator has confirmed to this leader: a new leader asks once more."""
 
     @property
     def orders(self) -> tuple[NodeOrder, ...]:
@@ -134,9 +134,9 @@ class Ordering:
     ) -> None:
         """Order missing machines, cancel surplus orders, and send both to the actuator.
 
-        ``wanted`` holds the types whose nodes are ordered one by one; a barred type gets no new order. ``lost``: nodes
-        that came and are not among ``nodes``, by order: their orders do not wait. ``closed``: the same for nodes that a
-        person holds cordoned: see `OrderBook.step`.
+        ``wanted`` holds the types with nodes that are ordered one by one; a barred type gets no new order. ``lost``:
+        nodes that came and are not among ``nodes``, by order: their orders do not wait. ``closed``: the same for nodes
+        that a person holds cordoned: see `OrderBook.step`.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class Ordering:
         return answers
 
     def stopped(self, nodes: Set[str]) -> frozenset[str]:
-        """Return the present nodes whose stop is confirmed, and forget the nodes that are gone."""
+        """Return the present nodes with a confirmed stop, and forget the nodes that are gone."""
         self._stopped &= nodes
         return self._stopped
 
