@@ -66,7 +66,7 @@ def command(
     # A range lets "nan" through: every comparison with it is false.
     for value, option in ((event_ttl, "--event-ttl"), (bookmark_seconds, "--bookmark-seconds")):
         if not math.isfinite(value):
-            raise InputError(f"{value:g} is no number of seconds", field=option)
+            raise InputError(f"{value:g} is not a number of seconds", field=option)
     server = ApiServer(
         host=host,
         port=port,

@@ -77,7 +77,7 @@ def checked(options: DemoOptions) -> DemoOptions:
         Naming the option that can't.
     """
     if not math.isfinite(options.seconds):
-        raise InputError(f"{options.seconds:g} is no number of seconds", field="--seconds")
+        raise InputError(f"{options.seconds:g} is not a number of seconds", field="--seconds")
     if options.seconds < LEAST_SECONDS:
         raise InputError(f"{options.seconds:g} is too short; {LEAST_SECONDS:g} is the least", field="--seconds")
     if options.seconds > MOST_SECONDS:

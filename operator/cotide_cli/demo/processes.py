@@ -1,8 +1,8 @@
 """The demo's child processes: each one is a `cotide` command, as a user would start it by hand.
 
-Called by `stage`. A child's log goes to a file of its own; a child that ends before it was told to is an error
-that quotes the end of that log. Invariant: no child outlives the `async with` block that started it, nor this process,
-whatever ends it (see `parent_watch`).
+Called by `stage`. A child's log goes to a file of its own; a child that ends unasked is an error that quotes the end of
+that log. Invariant: no child outlives the `async with` block that started it, nor this process, whatever ends it (see
+`parent_watch`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ DIAGONAL = "what is said is what is seen"
 
 
 def write_page(path: Path, asked: Asked, found: Found, made: Made) -> None:
-    """Write the page in place of what was there.
+    """Write the page; an existing file is replaced.
 
     Raises
     ------

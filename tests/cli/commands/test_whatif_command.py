@@ -105,7 +105,7 @@ def test_each_node_alone_is_answered_at_once(tmp_path: Path) -> None:
         ([], "give one of --without-node, --add-node, --policy, --scale-workload, --each-node"),
         (["--without-node", ""], "--without-node: names no node"),
         (["--without-node", " , "], "--without-node: names no node"),
-        (["--each-node", "--at", "nan"], "--at: nan is no number of seconds"),
+        (["--each-node", "--at", "nan"], "--at: nan is not a number of seconds"),
         (["--each-node", "--policy", "fifo"], "is asked alone"),
         (
             ["--without-node", "a", "--at", "1"],

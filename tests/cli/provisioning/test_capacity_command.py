@@ -72,7 +72,7 @@ def test_the_plan_follows_the_pods_and_changes_nothing(scene):
     assert document["sent"] is None
     table = run().stdout
     assert "advice only: nothing was changed" in table
-    assert "left alone, of no known type, cordoned by somebody else or not ready: n-2" in table
+    assert "unchanged, of no known type, cordoned by a person or not ready: n-2" in table
 
 
 def test_apply_once_orders_each_node_once_whatever_the_command_answers(scene, tmp_path):

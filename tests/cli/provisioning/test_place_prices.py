@@ -83,7 +83,7 @@ def test_while_a_query_fails_what_it_told_last_is_used(scene, capsys):
         run_until_told(follow(files, LostClusters(None), shown.append, apply=False, turns=2, sleep=sleep))
     assert [taken.turns[""].wanted for taken in shown] == [{"east": 4, "west": 0}] * 2
     assert "the price of east is not known" in (said := capsys.readouterr().err)
-    assert said.endswith("what it told last is used\n")
+    assert said.endswith("its last answer is used\n")
 
 
 def test_days_of_prices_that_nobody_is_asked_for_are_a_mistake(scene):
