@@ -42,9 +42,7 @@ _NUMBER: Final = ".6f"
 @click.option(
     "--workers", type=click.IntRange(0, MAX_WORKERS), default=0, show_default=True, help="Processes that fit ARMA."
 )
-@click.option(
-    "--allocated", is_flag=True, help="Forecast the load of batch pods at slot starts, on days of tasks instead."
-)
+@click.option("--allocated", is_flag=True, help="Forecast the load of batch pods, on days of tasks instead.")
 @click.option(
     "--seeds", type=click.IntRange(2, 1000), default=10, show_default=True, help="Days of --allocated, from --seed on."
 )

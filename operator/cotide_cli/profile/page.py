@@ -117,8 +117,8 @@ def _notes(journal: Journal, results: Results) -> list[str]:
     }
     if odd:
         found.append(
-            f"At {counted(len(odd), 'rate')} the service alone was slower than next to a job: something else ran on its "
-            "cores, and the limits include that, too. Measure again on a quiet machine."
+            f"At {counted(len(odd), 'rate')} the service alone was slower than next to a job: something else ran on "
+            "its cores, and the limits include that, too. Measure again on a quiet machine."
         )
     late = [window for window in journal.windows if window.lag_milliseconds > MUCH_LAG * window.p95_milliseconds]
     if late:

@@ -160,9 +160,7 @@ load_options = option_group(
     LoadOptions,
     grouped("--target", help="memcached://HOST:PORT, http://HOST:PORT/PATH or tcp://HOST:PORT: built-in open loop."),
     grouped("--load-command", help="Your own load, with {rate} and {seconds}; its last line of JSON has p95_ms."),
-    grouped(
-        "--request", default=r"PING\r\n", show_default=True, help="Text that is sent to a tcp target; one line answers."
-    ),
+    grouped("--request", default=r"PING\r\n", show_default=True, help="Text for a tcp target; one line answers."),
     grouped("--service-command", help="Starts the service on this machine; default: it runs already."),
     grouped("--rates", callback=numbers, required=True, metavar="N,N,...", help="Requests a second."),
 )

@@ -1,7 +1,7 @@
 """Node actuators: start and stop machines for the book of orders.
 
 Used by `carrying`. One kind is a command or a webhook of the user's. It receives the order's id each time, so that a
-repeated request does no harm. The other kind is scale subresources, whose numbers are absolute and therefore safe to
+repeated request does no harm. The other kind is scale subresources: their numbers are absolute and therefore safe to
 repeat. Invariants: without an answer in time the result is `Answer.UNKNOWN`, never a guess; a dry run changes nothing
 outside.
 """

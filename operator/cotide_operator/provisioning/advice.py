@@ -4,7 +4,7 @@ Called by `cotide capacity`, and by the operator's `controller` in a thread. All
 needed for the whole horizon. For the other pods, ended tasks (`History`) teach classes, run times and arrivals. Without
 a history, the present tasks form the classes, run as long as the configuration states, and no arrival is foreseen.
 Invariant: existing room is used before a node is started, since the plan covers all pods, running ones included. A pod
-for which other pods make room within the boot time needs no new machine.
+needs no new machine when other pods make room for it within the boot time.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Underway:
     Attributes
     ----------
     coming : seconds until each ordered machine is up.
-    held : seconds for which recently started nodes must stay on.
+    held : remaining seconds that recently started nodes must stay on.
     barred : types that cannot be ordered now, since their last machines did not boot.
     away : machines that exist and are not available: lost, being switched off, cordoned by a person.
     """

@@ -67,8 +67,8 @@ _LOG = logging.getLogger(__name__)
 POLL_SECONDS: Final = 1.0
 """Wall seconds between two looks; chosen: a boot takes a minute."""
 SETTLED_SECONDS: Final = 10.0
-"""Wall seconds for which a node must have been free before it is handed over; chosen: a binding that was on its way
-when the node was cordoned has shown by then."""
+"""Wall seconds that a node must have been free before it is handed over; chosen: a binding that was on its way when the
+node was cordoned has shown by then."""
 REMOVAL_SECONDS: Final = 10.0
 """Wall seconds between two looks at Machines that should go; chosen: a controller has seen a mark by then."""
 COMPLAIN_SECONDS: Final = 60.0
@@ -145,7 +145,7 @@ class Provisioner:
         self._stops_asked: dict[str, float] = {}
         """By node that should stop: the last check that it is free, in monotonic seconds."""
         self._leaving: frozenset[str] = frozenset()
-        """Nodes whose Machines no longer count among the replicas."""
+        """Nodes with Machines that no longer count among the replicas."""
         self._seen_leaving: set[str] = set()
         """Types with a current list of Machines that no longer count among the replicas."""
         self._unmarked: set[str] = set()

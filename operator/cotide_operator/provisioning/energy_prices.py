@@ -1,8 +1,8 @@
 """`EnergyPrices`: price and carbon of a kilowatt-hour, now and in the next hours, read again while the operator runs.
 
 Driven by `controller`, read by its plans and its accounts; `cotide capacity` reads once. Source: a CSV file, with
-future hours where prices are known a day ahead; or two queries of the metrics source, whose answers hold until the next
-ones. Invariants: an invalid input changes nothing and the last good values stay. Before the first good values, the
+future hours where prices are known a day ahead; or two queries of the metrics source, with answers that hold until the
+next ones. Invariants: an invalid input changes nothing and the last good values stay. Before the first good values, the
 configured ones hold. The log and a metric report old values. Every value is within the bounds of `limits`.
 """
 

@@ -42,7 +42,7 @@ STAYING: Final = 1e-4
 """Share of the highest price: the least cost of adding a replica, so that services of equal worth do not swap places
 (chosen: large enough for the solver, negligible on a bill)."""
 ONE_SERVICE: Final = ""
-"""Name of a service whose fields are at the top of the file."""
+"""Name of a service with its fields at the top of the file."""
 
 
 class CentreSettings(Section):
@@ -177,7 +177,7 @@ class PlaceSettings(Section):
 
     @property
     def networks(self) -> list[str]:
-        """Return the networks to which a centre has a delay or a delay query."""
+        """Return the networks that have a delay or a delay query in a centre."""
         return sorted({name for centre in self.centres for name in (*centre.delays, *centre.delay_queries)})
 
 

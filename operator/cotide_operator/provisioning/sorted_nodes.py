@@ -50,7 +50,7 @@ def sorted_nodes(
     standings: Mapping[str, Standing],
     stopped: Set[str] = frozenset(),
 ) -> SortedNodes:
-    """Sort the nodes by the actions that they allow; ``stopped``: nodes whose stop the actuator has confirmed."""
+    """Sort the nodes by the actions that they allow; ``stopped``: nodes with a stop that the actuator has confirmed."""
     kinds = sorted({node.view.kind for node in nodes})
     sorts: dict[str, dict[str, list[str]]] = {what: {kind: [] for kind in kinds} for what in ("open", "freed", "going")}
     counted, stopping, away, off = [], [], dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
