@@ -1,9 +1,9 @@
-"""An open-loop load generator for memcached and for any protocol whose answers end with a line.
+"""An open-loop load generator for memcached and for any protocol with one-line answers.
 
-Run by `meters` as a process of its own (``python -m cotide_cli.profile.tcp_load``), so that it can have its own core:
-it polls without a pause, and never misses an arrival. With a real-time priority on a shared core it may sleep
-(``--sleeps``): then the kernel wakes it at once, and it starves no other process. memcached is filled first. Each
-request is a hit of the same length, so that answers are counted by their bytes; lines are counted by their breaks. The
+Run by `meters` as a process of its own (``python -m cotide_cli.profile.tcp_load``), so that it can have its own core.
+It polls without a pause, and never misses an arrival. With a real-time priority on a shared core it may sleep
+(``--sleeps``). Then the kernel wakes it at once, and it starves no other process. First the cache is filled. Each
+request is a hit of the same length, so that answers are counted by their bytes. Lines are counted by their breaks. The
 time of an answer is its arrival in the kernel (`receive_times`), not the time of its reading. Late sending counts as
 latency.
 
@@ -188,7 +188,7 @@ def drive(
     while True:
         now = clock() - begin
         if sent < count and due[sent] <= now:
-            # All due requests go out together on one connection: a higher load needs fewer kernel calls per request.
+            # All due requests go out together: A higher load needs fewer kernel calls per request.
             one, batch = connections[turn % many], []
             while sent < count and due[sent] <= now:
                 one.due.append(due[sent])

@@ -67,8 +67,8 @@ _LOG = logging.getLogger(__name__)
 POLL_SECONDS: Final = 1.0
 """Wall seconds between two looks; chosen: a boot takes a minute."""
 SETTLED_SECONDS: Final = 10.0
-"""Wall seconds that a node must have been free before it is handed over; chosen: a binding that was on its way when the
-node was cordoned has shown by then."""
+"""Wall seconds that a node must have been free before it is handed over. Chosen: a binding that was on its way at the
+time of the cordon has shown by then."""
 REMOVAL_SECONDS: Final = 10.0
 """Wall seconds between two looks at Machines that should go; chosen: a controller has seen a mark by then."""
 COMPLAIN_SECONDS: Final = 60.0
@@ -368,9 +368,9 @@ class Provisioner:
             for name in (*free, *nodes.freeing.get(kind, ()))[: max(short, 0)]:
                 try:
                     await drains.give_back(name, f"{count} nodes of type {kind} are wanted")
-                except ClusterError as error:  # a node that can't be written must not hold up others
+                except ClusterError as error:  # A failed write must not hold up other nodes.
                     self._warn_throttled("a node is given back later", error)
-            if self._ordering is None and self._removal is None:  # no actuator can choose the node that goes
+            if self._ordering is None and self._removal is None:  # No actuator can choose the node that goes.
                 continue
             ripe = [name for name in free[max(short, 0) :] if name in standings and standings[name].since <= settled]
             for name in ripe:
@@ -414,7 +414,7 @@ class Provisioner:
         for node in due:
             try:
                 empty += [node] if await self._is_free(node.name) is not None else []
-            except ClusterError as error:  # of one node: the others still go
+            except ClusterError as error:  # Of one node: The others still go.
                 self._warn_throttled("a node that should stop stays", error)
         for name, answer in (await self._ordering.stop(empty)).items():
             if answer is Answer.FAILED:
@@ -436,7 +436,7 @@ class Provisioner:
                 [node_view.name for node_view in nodes.stopping if node_view.kind == kind], path
             )
             if machines:
-                self._unmarked.discard(kind)  # whatever the outcome
+                self._unmarked.discard(kind)  # Whatever the outcome.
             elif kind in self._unmarked:
                 continue
             try:
@@ -468,7 +468,7 @@ class Provisioner:
                 found = await self._is_free(name)
                 if found is not None:
                     machines[name] = machine_of(found, path)
-            except (ClusterError, InputError) as error:  # of one node: the others still go
+            except (ClusterError, InputError) as error:  # Of one node: The others still go.
                 self._warn_throttled("a node that should stop stays", error)
         return machines
 

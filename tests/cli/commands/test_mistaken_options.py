@@ -40,7 +40,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("demo", "--seconds", "inf"), "--seconds: inf is not a number of seconds"),
         (("demo", "--page", "no/folder/page.html"), "--page: there is no folder no/folder"),
         (("demo", "--page", "/"), "--page: / is a folder; name a file"),
-        (("demo", "--speed", "0"), "--speed: 0 is no speed of the demo's clock; 1 to 60"),
+        (("demo", "--speed", "0"), "--speed: 0 is not a speed of the demo's clock; 1 to 60"),
         (("simulate", "--generate", "synth1", "--report", "/"), "--report: / is a folder; name a file"),
         (("simulate", "--generate", "synth1", "--swf", "/dev/null"), "--swf: /dev/null is a file; name a folder"),
         (("nodes", "--speed", "nan"), "--speed: nan is not a speed-up: it must be a number above 0"),
