@@ -140,16 +140,16 @@ def command(
 
     \b
     Annotations set the behaviour of a pod (times are simulated seconds):
-      sim.cotide.dev/lone-seconds          Run time alone; default: by cotide.dev/type and
-                                           cotide.dev/input-size, otherwise 30
-      sim.cotide.dev/exit-code             Exit code at its end; default 0
-      sim.cotide.dev/rates                 Requests per second of an online pod: 5000,7000,...
-      sim.cotide.dev/used-millicores       Cpu of an online pod, likewise: 800,1200,...; default: the
-                                           cpu that its rates take
-      sim.cotide.dev/rates-step-seconds    Time from one rate to the next; default 60
-      sim.cotide.dev/rates-origin-seconds  Time of the first rate; default --origin-seconds
-      sim.cotide.dev/rate-factor,          Factors on the rate and the latency of the service with
-      sim.cotide.dev/latency-factor        modelled interference, for this online pod; default 1
+      - sim.cotide.dev/lone-seconds          Run time alone; default: by cotide.dev/type and
+                                             cotide.dev/input-size, otherwise 30
+      - sim.cotide.dev/exit-code             Exit code at its end; default 0
+      - sim.cotide.dev/rates                 Requests per second of an online pod: 5000,7000,...
+      - sim.cotide.dev/used-millicores       Cpu of an online pod, likewise: 800,1200,...; default: the
+                                             cpu that its rates take
+      - sim.cotide.dev/rates-step-seconds    Time from one rate to the next; default 60
+      - sim.cotide.dev/rates-origin-seconds  Time of the first rate; default --origin-seconds
+      - sim.cotide.dev/rate-factor,          Factors on the rate and the latency of the service with
+        sim.cotide.dev/latency-factor        modelled interference, for this online pod; default 1
 
     Pods labelled cotide.dev/class=batch or gratis, with lone seconds, or with a restartPolicy other than Always
     end; all others run until they are deleted.
