@@ -209,7 +209,7 @@ async def test_answers_of_a_prometheus_hold_for_all_steps_until_the_next_ones(so
 
 @pytest.mark.parametrize(
     ("values", "words"),
-    [([], "has 0 values"), (["1", "2"], "has 2 values"), (["NaN"], "not a number"), (["-7"], "no number from 0")],
+    [([], "has 0 values"), (["1", "2"], "has 2 values"), (["NaN"], "not a number"), (["-7"], "not a number from 0")],
 )
 async def test_an_answer_that_cannot_be_used_is_told_with_its_key_and_changes_neither_value(
     source: tuple[str, Answers], values: list[str], words: str
