@@ -1,8 +1,8 @@
-"""The start and the end of the `cotide` process: a Ctrl-C is one line there, too, as it is in between.
+"""The start and the end of the `cotide` process: a Ctrl-C prints one line there, too, as at other times.
 
-`main.main` turns errors into exit codes once it runs. Before that libraries are loaded, and after it Python takes
-itself down: each a fifth of a second and more, in which an interrupt would print a traceback. The demo starts the other
-commands in processes of their own by ``python -m cotide_cli``.
+`main.main` turns errors into exit codes once it runs. Before that, libraries are loaded, and after it Python shuts
+down. Each takes a fifth of a second or more, and an interrupt at that time would print a traceback. The demo starts the
+other commands in processes of their own by ``python -m cotide_cli``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`AbandonedCalls`: an event loop's executor for calls that may never return.
 
-Used by `stopping.run_until_told`. Each call has a daemon thread of its own, which nobody waits for: neither the loop
-when it is closed nor the interpreter when it ends, both of which would wait for the threads of the usual executor.
-Who ends the process while one still runs does so by `stopping.leave`. Invariant: a call that hangs holds up no other.
+Used by `stopping.run_until_told`. Each call has its own daemon thread. A closing loop and an ending interpreter would
+wait for the threads of the usual executor, but do not wait for these. While such a call still runs, the process is
+ended by `stopping.leave`. Invariant: a call that hangs holds up no other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cotide_cli.stopping import ABANDONED
 
 
 class AbandonedCalls(ThreadPoolExecutor):
-    """Threads that end with their call, or with the process; a pool by name only, since a loop takes nothing else."""
+    """Threads that end with their call, or with the process; a pool by name only, since a loop accepts only a pool."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Begin a call."""
@@ -36,4 +36,4 @@ class AbandonedCalls(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for nobody."""
+        """Return without waiting."""

@@ -1,8 +1,8 @@
 """Completion of command lines: scripts for shells, and the answers that kubectl asks of a plugin.
 
-Called by `main` and, as a program of its own, by kubectl. Click finds the candidates; this module only speaks kubectl's
-words: a candidate a line with its description behind a tab, then a colon and what the shell shall do. Invariant: no
-more is printed, whatever stands on the line.
+Called by `main` and, as a program of its own, by kubectl. Click finds the candidates; this module only uses kubectl's
+format: one candidate per line with its description behind a tab, then a colon and a directive for the shell. Invariant:
+nothing else is printed, whatever the line contains.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from click.shell_completion import ShellComplete
 
 FILES: Final = 0
 NO_FILES: Final = 4
-"""What cobra, which kubectl is built with, calls `ShellCompDirectiveDefault` and `ShellCompDirectiveNoFileComp`."""
+"""Directives of cobra, kubectl's library: `ShellCompDirectiveDefault` and `ShellCompDirectiveNoFileComp`."""
 
 
 def kubectl_answer(program: click.Command, arguments: Sequence[str]) -> str:
-    """Return what kubectl is told of a line; the last argument is the word being written, empty for a new one."""
+    """Return the answer to kubectl for a line; the last argument is the current word, empty for a new one."""
     *before, word = arguments or ("",)
     found = ShellComplete(program, {}, "cotide", "_COTIDE_COMPLETE").get_completions(list(before), word)
     plain = [item for item in found if item.type == "plain"]

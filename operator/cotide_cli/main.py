@@ -1,7 +1,7 @@
 """The `cotide` command: parses arguments and hands over; each command lives in a module of its own.
 
-Data goes to stdout, progress and logs to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 a stated objective
-was missed. A `CotideError` becomes one line on stderr, never a traceback, and so does what the system refuses.
+Data goes to stdout, progress and logs to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 a stated objective was missed.
+A `CotideError` or an error of the system becomes one line on stderr, never a traceback.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ COMMANDS: Final[dict[str, str]] = {
     "apiserver": "Run the embedded Kubernetes API server.",
     "nodes": "Run fake nodes on any API server.",
     "train": "Train a predictor from files.",
-    "evaluate": "Score a predictor on held-out samples, beside its rivals.",
-    "profile": "Measure one service beside batch work: samples, a model, a page.",
-    "experiment": "Run an experiment of a paper, its numbers beside ours.",
+    "evaluate": "Score a predictor on held-out samples, compared with its rivals.",
+    "profile": "Measure one service next to batch work: samples, a model, a page.",
+    "experiment": "Run an experiment of a paper, its figures next to Cotide's.",
     "capacity": "Plan how many machines of which type are needed in the next hours.",
     "place": "Plan the replicas of a service over several clusters, and set them.",
-    "explain": "Say why a pod or a Job is where it is, or why it waits.",
+    "explain": "Explain why a pod or a Job is where it is, or why it waits.",
     "consolidate": "Plan which nodes can go with the fewest moves, and carry it out on request.",
-    "whatif": "Say what would happen without a node, with more, with more load, with another policy.",
+    "whatif": "Show what would happen without a node, with more nodes, more load or another policy.",
     "simulate": "Replay a batch log under scheduling policies, side by side.",
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
-    "lab": "Put every predictor on one fair track, and say what each is worth.",
+    "lab": "Put every predictor on one fair track, and show the value of each.",
     "replay": "Run a recorded ledger through the engine and compare.",
-    "report": "Say what shadow mode saw, and what Cotide would have done.",
+    "report": "Report what shadow mode observed, and what Cotide would have done.",
     "completion": "Print the script that makes a shell complete this command.",
-    "version": "Print the versions of Cotide and of what it decides with.",
+    "version": "Print the versions of Cotide and of its libraries.",
 }
 """Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
 ``command``, with ``_`` for ``-``."""
@@ -55,7 +55,7 @@ FOLDERS: Final = {
     "replay": "ledgers",
     "report": "ledgers",
 }
-"""Commands whose module stands in another folder of ``cotide_cli`` than ``commands``."""
+"""Commands with a module in another folder of ``cotide_cli`` than ``commands``."""
 
 
 class LazyGroup(click.Group):
@@ -97,12 +97,12 @@ def cotide() -> None:
 
 
 def _called() -> str:
-    """Return what the user typed: as a plugin kubectl calls ``kubectl-cotide``."""
+    """Return the command as the user typed it: kubectl calls ``kubectl-cotide`` as a plugin."""
     return "kubectl cotide" if Path(sys.argv[0]).name.startswith("kubectl-") else "cotide"
 
 
 def _print_anything() -> None:
-    """Let stdout take what its encoding has no character for, as stderr does: a name of a file in other bytes, say."""
+    """Let stdout accept characters outside its encoding, as stderr does, such as a file name in other bytes."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -128,9 +128,9 @@ def main() -> None:
     except CotideError as error:
         click.echo(f"cotide: {error}", err=True)
         leave(1)
-    except OSError as error:  # a full disk, a name that is too long: said by the system, no fault of the program's
+    except OSError as error:  # a full disk or a name that is too long: an error of the system, not of the program
         if error.strerror is None or isinstance(error, (ConnectionError, TimeoutError)):
-            raise  # what goes wrong on a network the client says in words: this is a fault of ours
+            raise  # the client reports network errors in its own words: this one is a programming error
         click.echo(f"cotide: {f'{error.filename}: ' if error.filename else ''}{error.strerror}", err=True)
         leave(1)
     leave(outcome if isinstance(outcome, int) else 0)

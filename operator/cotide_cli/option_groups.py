@@ -1,6 +1,6 @@
 """Options in groups: `-h` shows each under a heading of its own, and a command gets each as one object.
 
-Used by the commands with many options. Invariant: a group's fields are named as its options' parameters are.
+Used by the commands with many options. Invariant: a group's fields have the names of its options' parameters.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def option_group(heading: str, argument: str, kind: type[DataclassInstance], *op
 
     Parameters
     ----------
-    heading : under which they are shown.
-    argument : the command's, that their values are handed over in.
-    kind : of what is handed over; it has a field for each of them.
+    heading : of the options in the help.
+    argument : name of the command's argument that receives their values.
+    kind : class of that argument; it has a field for each option.
     """
     names = [field.name for field in fields(kind)]
 

@@ -1,9 +1,9 @@
-"""Ends this process when the one that started it is gone, however that ended: SIGKILL runs no clean-up of its own.
+"""Ends this process when its parent is gone, for any reason: after SIGKILL the parent runs no clean-up.
 
-Used by the commands that the demo starts (see `demo.processes`), which hand them the reading end of a pipe that nobody
-writes to. The pipe closes when its last writer has gone, which is the parent: also when that died before we looked, on
-every Unix, and whichever of its threads started us (Linux's PR_SET_PDEATHSIG looks at the thread). Invariant: without
-that pipe nothing happens.
+Used by the commands that the demo starts (see `demo.processes`). They get the reading end of a pipe without any data.
+The pipe closes when its last writer, the parent, is gone. This works on every Unix, also when the parent died before
+the first look, and for any of its threads as the starter (Linux's PR_SET_PDEATHSIG follows the thread). Invariant:
+without that pipe nothing happens.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import threading
 from typing import Final
 
 PIPE_VARIABLE: Final = "COTIDE_PARENT_PIPE"
-"""Number of the descriptor to watch; set by whoever starts us."""
+"""Number of the descriptor to watch; set by the parent."""
 GRACE_SECONDS: Final = 5.0
-"""Wall seconds between SIGTERM and SIGKILL to ourselves; chosen: nobody waits for us any more."""
+"""Wall seconds between SIGTERM and SIGKILL to this process; chosen: no process waits for it any longer."""
 
 
 def watch_parent() -> threading.Thread | None:
-    """Watch the parent, where it asks for it; return the thread that does."""
-    number = os.environ.pop(PIPE_VARIABLE, "")  # our own children are not the parent's
+    """Watch the parent if it requests that; return the watching thread."""
+    number = os.environ.pop(PIPE_VARIABLE, "")  # children of this process do not watch the parent
     if not number.isdecimal() or len(number) > 9:
         return None
     descriptor = int(number)
     try:
         os.set_inheritable(descriptor, False)
-    except OSError:  # no such descriptor: whoever set the variable is long gone, or wrote nonsense
+    except OSError:  # no such descriptor: the process that set the variable is gone, or the value is wrong
         return None
     thread = threading.Thread(target=_end_with, args=(descriptor,), name="parent watch", daemon=True)
     thread.start()
@@ -35,7 +35,7 @@ def watch_parent() -> threading.Thread | None:
 
 
 def _end_with(descriptor: int) -> None:
-    while os.read(descriptor, 1):  # nobody writes; the end of the file is the end of the parent
+    while os.read(descriptor, 1):  # no data comes; the end of the file is the end of the parent
         pass
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(GRACE_SECONDS)

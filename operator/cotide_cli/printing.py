@@ -1,4 +1,4 @@
-"""What commands print: data as JSON or YAML text, plain columns, a bar while something long runs.
+"""Output of commands: data as JSON or YAML text, plain columns, a bar during long work.
 
 Called by the commands. Invariant: both forms of data hold the same document; the bar goes to stderr.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 LINE_SECONDS: Final = 30.0
-"""Between two lines of progress in a log; chosen: a run of hours has some hundred, and nobody takes it for dead."""
+"""Seconds between two lines of progress in a log; chosen: a run of hours has some hundred, and does not seem dead."""
 PIPE_WIDTH: Final = 160
 """Columns of tables that are written to a file or a pipe, so that no cell is folded (chosen)."""
 output_option = click.option(
@@ -41,7 +41,7 @@ output_option = click.option(
     show_default=True,
     help="A table for people, or the same as JSON or YAML.",
 )
-"""Of every command that prints data, as `output`."""
+"""Option of every command that prints data, as `output`."""
 
 
 def as_text(data: Any, output: str) -> str:
@@ -52,15 +52,15 @@ def as_text(data: Any, output: str) -> str:
     text = json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False)
     if output != "yaml":
         return text
-    # By way of JSON: tuples become lists and string-like enumerations plain text, so that no Python tag appears.
+    # Through JSON: tuples become lists and string-like enumerations plain text, so that no Python tag appears.
     return yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip("\n")
 
 
 def camel_cased(one: Any) -> dict[str, Any]:
     """Return a dataclass, and those inside, by field: ``memory_bytes`` is ``memoryBytes``.
 
-    So commands on a cluster print, as the API server does. Commands that measure and replay print names with ``_``, as
-    the columns of their files are called.
+    Commands on a cluster print like the API server. Commands that measure and replay print names with ``_``, like the
+    columns of their files.
     """
     return asdict(one, dict_factory=lambda pairs: {_camel(name): value for name, value in pairs})
 
@@ -87,21 +87,22 @@ def print_lines(lines: Sequence[Sequence[str]]) -> None:
 
 
 def screen_columns() -> int | None:
-    """Return how many columns the screen has; None where the output goes to none, and lines are as long as they are."""
+    """Return the number of columns of the screen; None without a screen, where lines have any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_figures(
     lines: Sequence[Sequence[str]], *, names: int = 1, left: Collection[int] | None = None, indent: str = "  "
 ) -> None:
-    """Print rows of figures in columns of the same width; those without room on the screen go below, names anew.
+    """Print rows of figures in columns of the same width; columns without room on the screen go below, with the names
+    repeated.
 
     No cell is cut, however narrow the screen is: half a figure is a wrong one.
 
     Parameters
     ----------
-    names : columns, from the left, that say what a row is.
-    left : columns whose cells begin at the same place; those of others end there. None for all.
+    names : number of columns, from the left, that identify a row.
+    left : columns that are aligned to the left; others are aligned to the right. None for all.
     """
     widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     for shown in _fitting(widths, names, screen_columns(), len(indent)):
@@ -113,7 +114,7 @@ def print_figures(
 
 
 def _fitting(widths: Sequence[int], names: int, room: int | None, indent: int) -> Iterator[list[int]]:
-    """Yield the columns that are shown beside each other: the names, and of the others as many as fit, one at least."""
+    """Yield the columns that are shown next to each other: the names, and as many others as fit, at least one."""
     head, others = list(range(names)), list(range(names, len(widths)))
     while True:
         shown, used = list(head), indent + sum(widths[at] + 2 for at in head)
@@ -126,9 +127,9 @@ def _fitting(widths: Sequence[int], names: int, room: int | None, indent: int) -
 
 
 def print_table(table: Table) -> None:
-    """Print a table of rich's as it is where it fits on the screen, else its columns as `print_figures` does.
+    """Print a table of rich unchanged if it fits on the screen, otherwise its columns as `print_figures` does.
 
-    Where names take half of the screen, as sentences do, cells are folded.
+    When names take half of the screen, as sentences do, cells are folded.
     """
     from rich.console import Console
     from rich.measure import Measurement
@@ -142,16 +143,16 @@ def print_table(table: Table) -> None:
         console.print(table)
         return
     are_left = [column.justify == "left" for column in table.columns]
-    # Columns at the left say what a row is; where none is told apart from them, the first does.
+    # Columns at the left identify a row; when none is marked as such, the first one does.
     names = 1 if all(are_left) else max(are_left.index(False), 1)
     click.echo(str(table.title))
     print_figures(lines, names=names, left=range(names), indent="")
 
 
 def made() -> Made:
-    """Return how a page is made: the command as typed, the version, and the date.
+    """Return the origin of a page: the command as typed, the version, and the date.
 
-    The date is ``SOURCE_DATE_EPOCH`` where that is set (reproducible-builds.org), so that a page can be made again.
+    The date is ``SOURCE_DATE_EPOCH`` if that is set (reproducible-builds.org), so that a page can be made again.
     """
     from cotide_sim.pages.page import Made
 
@@ -162,9 +163,9 @@ def made() -> Made:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float], object]]:
-    """Show a bar on stderr, or a line now and then where it is no terminal.
+    """Show a bar on stderr, or a line from time to time when stderr is not a terminal.
 
-    Yields what is told of the task and the share that is done.
+    Yields a function that takes the task and the finished share.
     """
     if not sys.stderr.isatty():
         said = [time.monotonic()]

@@ -1,11 +1,11 @@
-"""Ctrl-C and SIGTERM for commands that go on for long: work stops at once, is undone in seconds, and is ended.
+"""Ctrl-C and SIGTERM for long commands: work stops at once, is undone in seconds, and the process ends.
 
 Used by `consolidate_command`, `watch`, `capacity_command`, `place_command` and `profile_command`. At the first signal
-the work is interrupted wherever it waits, and has `UNDO_SECONDS` to undo what it must. Then, or at a second signal, the
-process ends, whatever still waits for an answer: an API server that hangs keeps nobody at a terminal. Python's own
-handler of Ctrl-C would do neither: an event loop waits for each thread that blocks, and what undoes blocks on the same
-server. A signal that the process was started to ignore stays ignored. Invariant: from the first signal to the end it is
-no longer than `UNDO_SECONDS`, as far as Python runs at all.
+the work is interrupted wherever it waits, and has `UNDO_SECONDS` to undo its changes. Then, or at a second signal, the
+process ends even if calls still wait for an answer: a hanging API server must not hold up the terminal. Python's own
+handler of Ctrl-C would do neither: an event loop waits for each blocked thread, and the undoing blocks on the same
+server. A signal that the process was started to ignore stays ignored. Invariant: the time from the first signal to the
+end is at most `UNDO_SECONDS`, as far as Python runs at all.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 class StoppedError(Exception):
-    """The command was told to end, and has undone what it had to; raised where the work would have returned.
+    """A signal ended the command after it had undone its changes; raised where the work would have returned.
 
     Attributes
     ----------
-    exit_code : as shells have it.
+    exit_code : by the convention of shells.
     """
 
     def __init__(self, number: int) -> None:
@@ -49,18 +49,18 @@ class _Interruption(BaseException):
 
 
 def run_until_told(work: Coroutine[Any, Any, T], left: str = "", undo_seconds: float = UNDO_SECONDS) -> T:
-    """Run work in an event loop to its end, or until told: then it is cancelled.
+    """Run work in an event loop to its end, or until a signal cancels it.
 
-    Its calls in threads (`asyncio.to_thread`) are left alone then, as they can't be stopped.
+    Its calls in threads (`asyncio.to_thread`) continue then, as they can't be stopped.
 
     Parameters
     ----------
-    left : what may be left undone when the time to undo is over; a sentence without an end.
+    left : work that may be left undone when the time to undo is over; a sentence without its period.
 
     Raises
     ------
     StoppedError
-        When it was told.
+        When a signal came.
     """
     import asyncio
 
@@ -95,7 +95,7 @@ def run_until_told(work: Coroutine[Any, Any, T], left: str = "", undo_seconds: f
 
 @contextmanager
 def interrupted_when_told(left: str = "", undo_seconds: float = UNDO_SECONDS) -> Iterator[None]:
-    """Interrupt what blocks inside the context when told, so that it is unwound.
+    """Interrupt blocking work inside the context at a signal, so that it is unwound.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def interrupted_when_told(left: str = "", undo_seconds: float = UNDO_SECONDS) ->
     Raises
     ------
     StoppedError
-        When it was told.
+        When a signal came.
     """
     signals: list[int] = []
 
@@ -123,7 +123,7 @@ def interrupted_when_told(left: str = "", undo_seconds: float = UNDO_SECONDS) ->
 def _hearing(hear: Callable[[int], object], left: str, undo_seconds: float) -> Iterator[None]:
     """Call ``hear`` at the first signal, and end the process at the second, or when the time to undo is over."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread receives signals
         return
     timers: list[threading.Timer] = []
 
@@ -150,23 +150,23 @@ def _hearing(hear: Callable[[int], object], left: str, undo_seconds: float) -> I
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with an exit code, in order where no call in a thread hangs; raises SystemExit then.
+    """End the process with an exit code; when no call in a thread hangs, in order, by raising SystemExit.
 
-    A thread that wakes up while the interpreter is taken down ends it with SIGABRT now and then.
+    A thread that wakes up during the interpreter's shutdown occasionally ends it with SIGABRT.
     """
     calls = [thread for thread in threading.enumerate() if thread.name == ABANDONED]
     for call in calls:
-        call.join(RETURNING_SECONDS)  # what has its outcome is still on its last lines
+        call.join(RETURNING_SECONDS)  # a call with an outcome is still in its last lines
     if any(call.is_alive() for call in calls):
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # closed, or nobody reads it any more
+            with suppress(OSError, ValueError):  # closed, or its reader is gone
                 stream.flush()
         os._exit(code)
     sys.exit(code)
 
 
 def _end(number: int, left: str) -> NoReturn:
-    """End the process without waiting for anything; nothing of ours is left in a buffer, since each line is flushed."""
-    words = "cotide: ended without waiting for what does not answer"
+    """End the process without waiting; the buffers are empty, since each line is flushed."""
+    words = "cotide: ended without waiting for calls that do not answer"
     os.write(2, f"{words}; {left}\n".encode() if left else f"{words}\n".encode())
     os._exit(_ENDED + number)

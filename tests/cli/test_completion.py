@@ -14,7 +14,7 @@ from cotide_cli.main import cotide
 
 def test_kubectl_is_offered_commands_with_what_they_do() -> None:
     assert kubectl_answer(cotide, ["expl"]).splitlines() == [
-        "explain\tSay why a pod or a Job is where it is, or why it waits.",
+        "explain\tExplain why a pod or a Job is where it is, or why it waits.",
         ":4",
     ]
 

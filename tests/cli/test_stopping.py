@@ -138,7 +138,7 @@ def test_the_process_ends_when_undoing_hangs_too_and_at_once_at_a_second_signal(
             running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=LONG / 2)
     assert running.returncode == 130
-    assert said == b"cotide: ended without waiting for what does not answer; one node\n"
+    assert said == b"cotide: ended without waiting for calls that do not answer; one node\n"
 
 
 def test_ctrl_c_while_libraries_are_still_being_loaded_is_one_line(tmp_path: Path) -> None:

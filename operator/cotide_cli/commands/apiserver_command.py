@@ -63,10 +63,10 @@ def command(
     from cotide_sim.apiserver.http.kubeconfig import write_kubeconfig
     from cotide_sim.apiserver.server import ApiServer
 
-    # A range lets "nan" through: every comparison with it is false.
+    # A range accepts "nan": every comparison with it is false.
     for value, option in ((event_ttl, "--event-ttl"), (bookmark_seconds, "--bookmark-seconds")):
         if not math.isfinite(value):
-            raise InputError(f"{value:g} is no number of seconds", field=option)
+            raise InputError(f"{value:g} is not a number of seconds", field=option)
     server = ApiServer(
         host=host,
         port=port,

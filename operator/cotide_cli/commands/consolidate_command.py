@@ -1,7 +1,7 @@
-"""``cotide consolidate``: which nodes can go, and, on request, their pods moved off them one by one.
+"""``cotide consolidate``: shows the nodes that can go and, on request, moves their pods off them one by one.
 
 Reads a live cluster (rights to read suffice for the plan) or a ledger; `removal.drain_plan` plans, `carrier` carries
-out. Prints only, unless ``--apply`` is given. ``--watch`` goes on from round to round (`consolidation.watch`). Exit
+out. Prints only, unless ``--apply`` is given. ``--watch`` continues from round to round (`consolidation.watch`). Exit
 code 1 when a surprise ended the run.
 """
 
@@ -33,19 +33,21 @@ if TYPE_CHECKING:
 GIB: Final = 2**30
 DEFAULT_PRICE: Final = "default"
 MAX_MOVES: Final = 1_000_000
-"""Pods that any option may name; chosen: more than a cluster has, and a number that the plan's kernel can hold."""
+"""Most pods in any option; chosen: more than a cluster has, and a number that the plan's kernel can hold."""
 NUMBERS: Final = ("interval", "stable", "reserve", "minimum_age", "idle_watts", "timeout")
-"""Options that take any number within bounds, and none of these is kept by what is no number."""
+"""Options that take any number within bounds; these bounds do not exclude nan."""
 LEFT_CORDONED: Final = "a node may be left cordoned: the next run, or --undo, uncordons it"
 SHOWN_NODES: Final = 50
-"""Nodes that stay in use of which it is said why (chosen)."""
+"""Nodes in use that are listed with the reason why they stay (chosen)."""
 
 
 @click.command(name="consolidate")
 @click.option("--plan", "only_plan", is_flag=True, help="Print the plan and change nothing (the default).")
 @click.option("--apply", "carry", is_flag=True, help="Carry the plan out: cordon, evict, wait, pod by pod.")
-@click.option("--undo", is_flag=True, help="Uncordon what a run that was killed left behind, and end.")
-@click.option("--watch", is_flag=True, help="Go on, round after round: show, or with --apply do, what is due.")
+@click.option("--undo", is_flag=True, help="Uncordon the nodes that a killed run left cordoned, and end.")
+@click.option(
+    "--watch", is_flag=True, help="Continue round after round: show the due moves, or make them with --apply."
+)
 @cluster_options
 @click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds between rounds.")
 @click.option("--rounds", type=click.IntRange(0), default=0, show_default=True, help="Of --watch; 0: until Ctrl-C.")
@@ -77,7 +79,7 @@ SHOWN_NODES: Final = 50
 @click.option("--move-local-storage", is_flag=True, help="Move pods with emptyDir or hostPath volumes, too.")
 @click.option("--move-unwilling", is_flag=True, help="Move pods that prefer not to be evicted, too.")
 @click.option(
-    "--move-gangs", is_flag=True, help="Move gangs that can spare nobody, each whole, off the one node it is on."
+    "--move-gangs", is_flag=True, help="Move gangs that can spare no pod, each whole, off the one node it is on."
 )
 @click.option("--prices", type=click.Path(path_type=Path), help="YAML: instance type, or 'default', to price an hour.")
 @click.option("--idle-watts", type=click.FloatRange(0), default=93.7, show_default=True, help="Of an idle node.")
@@ -94,9 +96,9 @@ def command(
     output: str,
     **options: Any,
 ) -> int:
-    """Plan which nodes can be freed with the fewest moves; --apply carries it out, --watch goes on.
+    """Plan which nodes can be freed with the fewest moves; --apply carries it out, --watch continues.
 
-    Every scheduling rule, disruption budgets and what owners say about eviction hold.
+    Every scheduling rule, disruption budgets and the owners' rules on eviction hold.
     """
     _check(only_plan, carry, undo, ledger, options)
     if options["watch"]:
@@ -134,12 +136,12 @@ def command(
 
 
 def _pods_that_wait(picture: Picture, carry: bool) -> None:
-    """Print what pods that wait mean for the plan.
+    """Print the effect of waiting pods on the plan.
 
     Raises
     ------
     ClusterError
-        With `carry`, when a pod waits that some node could take, were it empty.
+        With `carry`, when a waiting pod would fit on some empty node.
     """
     if not picture.waiting:
         return
@@ -167,9 +169,9 @@ def _check(only_plan: bool, carry: bool, undo: bool, ledger: Path | None, option
 
 
 def planner(options: Mapping[str, Any]) -> Callable[[Picture], DrainPlan]:
-    """Return what plans a picture after the other.
+    """Return the function that plans one picture after the other.
 
-    A node that is not to be freed must be there the first time; one that is gone later needs no keeping.
+    An excluded node must exist the first time; it may disappear later.
     """
     from cotide_core.consolidation.removal.drain_plan import drain_plan
 
@@ -178,7 +180,7 @@ def planner(options: Mapping[str, Any]) -> Callable[[Picture], DrainPlan]:
 
 
 def _explained(options: Mapping[str, Any], picture: Picture) -> tuple[DrainPlan, tuple[Left, ...], int]:
-    """Return the plan, why others in use are not freed, of `SHOWN_NODES` at most, and how many more those are."""
+    """Return the plan, the reasons for at most `SHOWN_NODES` other nodes to stay, and the number of further nodes."""
     from cotide_core.consolidation.removal.drain_plan import drain_plan
     from cotide_core.consolidation.removal.not_freed import not_freed
 
@@ -188,7 +190,7 @@ def _explained(options: Mapping[str, Any], picture: Picture) -> tuple[DrainPlan,
 
 
 def _layout(options: Mapping[str, Any]) -> Callable[[Picture], tuple[RemovalColumns, MoveRules, Booleans]]:
-    """Return what lays out a picture for a plan, and says which nodes are not to be freed."""
+    """Return the function that prepares a picture for a plan and the set of excluded nodes."""
     known: set[str] = set()
     pools = _pools(options["exclude_pool"])
 
@@ -219,7 +221,7 @@ def _layout(options: Mapping[str, Any]) -> Callable[[Picture], tuple[RemovalColu
                 raise InputError(f"no node is called {name!r}", field="--exclude-node")
         known.update(options["exclude_node"])
         excluded[columns.rows([name for name in options["exclude_node"] if name in there])] = True
-        # What somebody has cordoned already is somebody's business.
+        # A node that is already cordoned belongs to the person that cordoned it.
         for row, node in enumerate(picture.state.columns.nodes):
             kept = node is not None and (node.name in picture.kept_nodes or in_pools(node, pools))
             excluded[row] |= kept or (node is not None and node.unschedulable)
@@ -283,12 +285,12 @@ def _as_data(plan: DrainPlan, picture: Picture, prices: Mapping[str, float], idl
 
 
 def _without_empty(data: dict[str, Any], key: str) -> dict[str, Any]:
-    """Leave a key out that says nothing."""
+    """Leave out empty values."""
     return data if data[key] else {name: value for name, value in data.items() if name != key}
 
 
 def _risks(plan: DrainPlan, picture: Picture) -> list[str]:
-    """Return what a move risks, in sentences: replicas that are alone, and budgets that are drawn on."""
+    """Return the risks of a move, in sentences: single replicas, and budgets that it uses."""
     alone = []
     budgets: dict[str, int] = {}
     members: dict[str, int] = {}
@@ -366,7 +368,7 @@ def _carrier(
 def _carry_out(
     plan: DrainPlan, picture: Picture, kubeconfig: str | None, context: str | None, timeout: float
 ) -> dict[str, Any]:
-    # Pods that are on their way out already need no node, as those of DaemonSets.
+    # Pods that are already terminating need no node, like those of DaemonSets.
     going = {pod_record.pod.key for pod_record in picture.state.records() if pod_record.pod.terminating}
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
     uids = {record.pod.key: record.pod.uid for record in picture.state.records()}

@@ -1,4 +1,4 @@
-"""`cotide demo`: the whole system on one machine, and what each policy makes of the same arrivals."""
+"""`cotide demo`: the whole system on one machine, and the result of each policy on the same arrivals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario
 @click.option(
     "--scenario",
     type=click.Choice(SCENARIOS),
-    help="What the services are like. Default: slack if a policy goes by slack (as predictive does), else latency.",
+    help="Kind of services. Default: slack if a policy uses slack (as predictive does), else latency.",
 )
 @output_option
 def command(
@@ -63,18 +63,19 @@ def command(
 
     \b
     Scenarios (same jobs, same arrivals):
-      latency  few services that use less than they ask for; jobs beside them break their latency limits
-      slack    services ask for half of the cluster, use less on average and more for moments: requests as the
-               Vertical Pod Autoscaler recommends, use as of real machines (with --data) or generated
+      latency  A few services use less than they request. Jobs next to them break their latency limits.
+      slack    Services request half of the cluster, use less on average and more for moments. Requests are as the
+               Vertical Pod Autoscaler recommends. Usage is that of real machines (with --data) or generated.
 
-    An overload slot is 25 simulated seconds of a node in which real online use and what batch and gratis pods are
-    allocated exceeded the node at least once.
+    An overload slot is 25 simulated seconds of a node. In it, real online usage plus the allocation of batch and gratis
+    pods exceeded the node at least once.
 
     \b
-    Objectives that --check holds it to, each where its policies run:
-      services of predictive are over their limit for at most a quarter of the time that fifo's and random's are;
-      predictive and hierarchical overload fewer slots than fifo and evict no online pod; in the scenario latency qpsm
-      keeps to that quarter, too, and its jobs wait less in all than under either guarded policy.
+    Objectives of --check, each where its policies run:
+      Services of predictive are over their limit for at most a quarter of the time of fifo's and random's.
+      Predictive and hierarchical overload fewer slots than fifo and evict no online pod.
+      In the scenario latency, qpsm keeps to that quarter, too, and its jobs wait less in all than under either
+      guarded policy.
     """
     options = checked(
         DemoOptions(
@@ -102,7 +103,7 @@ def command(
         click.echo(as_text({**_document(options, outcomes), "verdict": asdict(verdict)}, options.output))
     for fault in verdict.missed or ():
         say_to_stderr(f"objective missed: {fault}")
-    # Last: on a disk that is full by now what was measured has been said.
+    # Last: if the disk is full by now, the figures are already printed.
     write_page(page, outcomes, verdict, made(), described=_described(options))
     say_to_stderr(f"the page of it is {page}")
     if ledger is not None:
@@ -114,7 +115,7 @@ def command(
 
 @contextmanager
 def _workspace() -> Iterator[Path]:
-    """Make a folder for logs, models and ledgers; it is removed at the end, but for one that says why a demo failed."""
+    """Make a folder for logs, models and ledgers; it is removed at the end, except after a failure of the demo."""
     folder = Path(tempfile.mkdtemp(prefix="cotide-demo-"))
     try:
         yield folder

@@ -1,4 +1,4 @@
-"""`cotide experiment NAME`: an experiment of a paper, its numbers beside ours.
+"""`cotide experiment NAME`: an experiment of a paper, its figures next to Cotide's.
 
 Called by `main`. Each experiment is a module of `cotide_cli.experiments` that holds a click command; it is loaded only
 when it is called.
@@ -16,15 +16,19 @@ from cotide_cli.inputs.checked_types import of_data
 from cotide_core.errors import InputError
 
 EXPERIMENTS: Final = {
-    "host-load": ("host_load", "command", "Forecast host load on real series, beside the predictors that others use."),
+    "host-load": ("host_load", "command", "Forecast host load on real series, compared with common predictors."),
     "hierarchical": ("hierarchical", "command", "Schedule days of tasks with and without predicted slack."),
     "qpsm-waiting": ("qpsm_waiting", "command", "Total waiting of batch jobs under QPSM, FIFO and random order."),
     "services": ("services", "command", "The latency guard by service, from the first sample to the thousandth."),
-    "joint": ("joint", "command", "All predictions at once, beside each alone and static reserves."),
+    "joint": ("joint", "command", "All predictions at once, compared with each alone and static reserves."),
     "offline": ("offline", "command", "Approximation algorithms on jobs that are known beforehand."),
     "offline-readings": ("offline_readings", "command", "Readings of HYBRID's text against SVF-EF."),
-    "easy-variants": ("easy_variants", "command", "EASY as simulators differ on it, beside published figures."),
-    "reliable-share": ("backfilling", "reliable_share_experiment", "The hybrid platform beside backfilling and plans."),
+    "easy-variants": ("easy_variants", "command", "EASY as simulators differ on it, compared with published figures."),
+    "reliable-share": (
+        "backfilling",
+        "reliable_share_experiment",
+        "The hybrid platform compared with backfilling and plans.",
+    ),
     "platform-settings": (
         "backfilling",
         "platform_settings_experiment",
@@ -33,12 +37,12 @@ EXPERIMENTS: Final = {
     "first-share": (
         "backfilling",
         "first_share_experiment",
-        "With which share of the processors the hybrid platform begins.",
+        "The first share of the processors of the hybrid platform.",
     ),
     "known-run-times": (
         "backfilling",
         "known_run_times_experiment",
-        "What the hybrid platform loses by not knowing run times, in its order and in its lengths.",
+        "The loss of the hybrid platform through unknown run times, in its order and in its lengths.",
     ),
     "forecast-accuracy": (
         "backfilling",
@@ -53,7 +57,11 @@ EXPERIMENTS: Final = {
     "consolidation-traces": ("consolidation_traces", "command", "Consolidation over days of recorded loads."),
     "run-times": ("run_times", "command", "Run-time forecasts on batch logs, made at each submission."),
     "capacity": ("capacity", "command", "Machines switched on and off by container-based provisioning and its rivals."),
-    "phases": ("phases", "command", "Tasks scheduled by what their phases need, beside task level and slots."),
+    "phases": (
+        "phases",
+        "command",
+        "Tasks scheduled by the needs of their phases, compared with task level and slots.",
+    ),
     "placement": ("placement", "command", "Servers placed over data centres by predictive control and its rivals."),
 }
 """Name: module of `cotide_cli.experiments`, its click command, one line of help."""
@@ -68,7 +76,7 @@ RENAMED: Final = {
     "s8-sensitivity": "forecast-accuracy",
     "runtime-forecasts": "run-times",
 }
-"""Names of version 0.1: they answer with one line that gives today's."""
+"""Names of version 0.1: the command answers with today's name."""
 
 
 class LazyExperiments(click.Group):
@@ -80,7 +88,7 @@ class LazyExperiments(click.Group):
         return list(EXPERIMENTS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one experiment; an earlier name is refused with today's."""
+        """Import and return one experiment; an earlier name is refused with a hint to today's name."""
         if cmd_name in RENAMED:
             raise click.UsageError(f"experiment {cmd_name!r} is called {RENAMED[cmd_name]!r} now", ctx)
         if cmd_name not in EXPERIMENTS:
@@ -94,7 +102,7 @@ class LazyExperiments(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run an experiment; what is wrong with a file of ``--data`` names the option, too."""
+        """Run an experiment; an error in a file of ``--data`` also names the option."""
         try:
             return super().invoke(ctx)
         except InputError as error:
@@ -109,4 +117,4 @@ class LazyExperiments(click.Group):
 
 @click.group("experiment", cls=LazyExperiments)
 def command() -> None:
-    """Run an experiment of one of the papers and print its numbers beside ours."""
+    """Run an experiment of one of the papers and print its figures next to Cotide's."""

@@ -56,14 +56,14 @@ def command(
     context: str | None,
     output: Literal["table", "json", "yaml"],
 ) -> None:
-    """Say why a pod or a Job (jobs.cotide.dev) is where it is, or why it waits.
+    """Explain why a pod or a Job (jobs.cotide.dev) is where it is, or why it waits.
 
     Takes kubectl's ways to name one: job wordcount, jobs wordcount, job/wordcount, cjob/wordcount.
     """
     one, name = _named(kind, name)
     for field, given in (("name", name), ("--namespace", namespace)):
         if given is not None and not _NAME.fullmatch(given):
-            raise InputError(f"{given[:NAME_CHARACTERS]!r} is no name that an object can have", field=field)
+            raise InputError(f"{given[:NAME_CHARACTERS]!r} is not a valid name of an object", field=field)
     reader = Reader(kubeconfig, context)
     explanation = (reader.pod if one == "pod" else reader.job)(namespace or reader.namespace, name)
     for warning in reader.warnings:

@@ -1,7 +1,7 @@
 """``cotide node-agent``: the optional agent of one node (docs/node-agent.md).
 
-Runs until SIGTERM or SIGINT and leaves the kernel's defaults behind. Exit codes: 0 when told to stop, 1 when it could
-not go on, 2 for a mistake in options.
+Runs until SIGTERM or SIGINT and leaves the kernel's defaults behind. Exit codes: 0 after a signal, 1 after a failure, 2
+for a mistake in options.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class MetricsOptions:
         type=click.Path(path_type=Path),
         default=Path("/run/cotide/node-agent.json"),
         show_default=True,
-        help="What was changed and how to undo it; must outlive the container.",
+        help="Record of changes and how to undo them; must outlive the container.",
     ),
 )
 @option_group(
@@ -92,14 +92,14 @@ class MetricsOptions:
         type=FiniteRange(0.1, 3600),
         default=5.0,
         show_default=True,
-        help="Seconds in which half of what was taken is given back.",
+        help="Seconds until half of the cpu taken from batch pods is given back.",
     ),
     grouped(
         "--contended-share",
         type=SHARE,
         default=0.2,
         show_default=True,
-        help="Of their time that services wait for a cpu, from which on batch is cut.",
+        help="Share of time that services wait for a cpu, above which batch is cut.",
     ),
     grouped("--interval", type=FiniteRange(0.05, 1.0), default=0.25, show_default=True, help="Seconds a tick."),
 )

@@ -43,7 +43,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Where the nodes register."""
+    """The API server of the nodes."""
 
     kubeconfig: str | None
     context: str | None
@@ -51,7 +51,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """How many nodes, and what each is."""
+    """Number and properties of the nodes."""
 
     count: int
     cpu: str
@@ -73,7 +73,7 @@ class TimeOptions:
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """Where metrics are served."""
+    """Address of the metrics."""
 
     metrics_port: int | None
     metrics_host: str
@@ -139,17 +139,17 @@ def command(
     """Run fake nodes on any API server: kubelets without containers, with physics.
 
     \b
-    A pod says how it behaves with annotations (times are simulated seconds):
-      sim.cotide.dev/lone-seconds          run time alone; default: by cotide.dev/type and
-                                           cotide.dev/input-size, else 30
-      sim.cotide.dev/exit-code             how it ends; default 0
-      sim.cotide.dev/rates                 requests per second of an online pod: 5000,7000,...
-      sim.cotide.dev/used-millicores       cpu of an online pod, likewise: 800,1200,...; default: what its
-                                           rates take
-      sim.cotide.dev/rates-step-seconds    time from one rate to the next; default 60
-      sim.cotide.dev/rates-origin-seconds  when the first rate holds; default --origin-seconds
-      sim.cotide.dev/rate-factor,          what is measured of an online pod, so many times that of
-      sim.cotide.dev/latency-factor        the service whose interference is modelled; default 1
+    Annotations set the behaviour of a pod (times are simulated seconds):
+      - sim.cotide.dev/lone-seconds          Run time alone; default: by cotide.dev/type and
+                                             cotide.dev/input-size, otherwise 30
+      - sim.cotide.dev/exit-code             Exit code at its end; default 0
+      - sim.cotide.dev/rates                 Requests per second of an online pod: 5000,7000,...
+      - sim.cotide.dev/used-millicores       Cpu of an online pod, likewise: 800,1200,...; default: the
+                                             cpu that its rates take
+      - sim.cotide.dev/rates-step-seconds    Time from one rate to the next; default 60
+      - sim.cotide.dev/rates-origin-seconds  Time of the first rate; default --origin-seconds
+      - sim.cotide.dev/rate-factor,          Factors on the rate and the latency of the service with
+        sim.cotide.dev/latency-factor        modelled interference, for this online pod; default 1
 
     Pods labelled cotide.dev/class=batch or gratis, with lone seconds, or with a restartPolicy other than Always
     end; all others run until they are deleted.
@@ -161,12 +161,12 @@ def command(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     if not (math.isfinite(time.speed) and time.speed > 0):
-        raise InputError(f"{time.speed:g} is no speed-up: it must be a number above 0", field="--speed")
+        raise InputError(f"{time.speed:g} is not a speed-up: it must be a number above 0", field="--speed")
     if not SPEED_LEAST <= time.speed <= MAX_SPEED:
-        words = f"{time.speed:g} is no speed that pods can be run at; {SPEED_LEAST:g} to {MAX_SPEED:g}"
+        words = f"{time.speed:g} is not a possible speed of pods; {SPEED_LEAST:g} to {MAX_SPEED:g}"
         raise InputError(words, field="--speed")
     if time.origin_seconds is not None and not 0 <= time.origin_seconds <= MAX_EPOCH:
-        words = f"{time.origin_seconds:g} is no epoch second from 1970 to the year 9999"
+        words = f"{time.origin_seconds:g} is not an epoch second from 1970 to the year 9999"
         raise InputError(words, field="--origin-seconds")
     if _PREFIX.fullmatch(nodes.name_prefix) is None:
         raise InputError(f"{nodes.name_prefix!r} can't begin a node's name (a-z, 0-9, - and .)", field="--name-prefix")
@@ -201,7 +201,7 @@ def _event_loop_run(credentials: Credentials, settings: FleetSettings) -> None:
         import uvloop
 
         factory = uvloop.new_event_loop
-    except ImportError:  # there is none on Windows
+    except ImportError:  # it does not exist on Windows
         factory = None
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(_run(credentials, settings))
@@ -211,7 +211,7 @@ async def _run(credentials: Credentials, settings: FleetSettings) -> None:
     from cotide_kube.client import ANSWER_SECONDS, KubeClient
     from cotide_sim.kubelets.fleet import Fleet
 
-    # Later a server may be away for minutes; one that is silent at the start is told while somebody looks.
+    # Later a server may be absent for minutes; a silent server at the start is reported while a person looks.
     async with KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False) as first:
         await _greet(first)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -227,12 +227,12 @@ async def _run(credentials: Credentials, settings: FleetSettings) -> None:
 
 
 async def _greet(client: KubeClient) -> None:
-    """Ask an API server for its version; one that does not tell it to us may be one.
+    """Ask an API server for its version; a refusal also counts as an API server.
 
     Raises
     ------
     ClusterError
-        When it does not answer, not to us, or not as one does.
+        When it does not answer, rejects the credentials, or does not answer like an API server.
     """
     from cotide_kube.answers import ApiError
 
@@ -243,7 +243,7 @@ async def _greet(client: KubeClient) -> None:
             raise
         return
     if not isinstance(version.get("gitVersion"), str):
-        raise ClusterError(f"{client.credentials.described} tells no version that one has; is it one?")
+        raise ClusterError(f"{client.credentials.described} returns no version of an API server; is it one?")
 
 
 async def _emit(fleet: Fleet) -> None:
@@ -265,7 +265,7 @@ def _amount(option: str, resource: str, text: str) -> int:
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals):
-        raise InputError(f"{text!r} is no label (write KEY=VALUE)", field="--label")
+        raise InputError(f"{text!r} is not a label (write KEY=VALUE)", field="--label")
     return key, value
 
 
@@ -275,7 +275,7 @@ def _taint(text: str) -> TaintObject:
     pair, _, effect = text.rpartition(":")
     key, _, value = pair.partition("=")
     if not key or effect not in _EFFECTS:
-        raise InputError(f"{text!r} is no taint (write KEY=VALUE:{'|'.join(_EFFECTS)})", field="--taint")
+        raise InputError(f"{text!r} is not a taint (write KEY=VALUE:{'|'.join(_EFFECTS)})", field="--taint")
     return TaintObject(key=key, value=value, effect=effect)
 
 

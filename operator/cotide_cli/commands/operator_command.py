@@ -1,7 +1,7 @@
 """``cotide operator``: the live operator, in or out of a cluster.
 
-Reads the configuration, takes over what the command line says instead, and runs the assembly until SIGTERM or SIGINT.
-Exit codes: 0 when told to stop, 1 when it could not go on, 2 for a mistake in options or configuration.
+Reads the configuration, applies the options of the command line, and runs the assembly until SIGTERM or SIGINT. Exit
+codes: 0 after a signal, 1 after a failure, 2 for a mistake in options or configuration.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from cotide_operator.config.settings import Settings
 
 GC_OBJECTS_AT_FIRST: Final = 2_000_000
-"""The same until everything was listed; chosen above what 100,000 pods bring, all of which stays."""
+"""The same until everything was listed; chosen above the objects of 100,000 pods, which all stay."""
 SWITCH_SECONDS: Final = 0.0005
 """Longest turn of a thread while libraries are loaded in one and lists arrive in the other; chosen: a page comes in
-some ten pieces, each of which would wait for Python's usual 5 ms."""
+some ten pieces, and each would wait for Python's usual 5 ms."""
 
 ALLOCATOR: Final = {-8: 2, -3: 4 * 1024 * 1024, -1: 8 * 1024 * 1024}
 """Options of glibc's `mallopt`: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD. Chosen: pages of lists are larger
-than four megabytes and are given back whole, the engine's arrays are smaller and are not; threads share two heaps,
-since eight would each keep what it freed. Left to itself glibc raises the thresholds to what was freed last."""
+than four megabytes and are given back whole; the engine's arrays are smaller and stay. Threads share two heaps, since
+each of eight would keep its freed memory. By default glibc raises the thresholds to the size of the last freed
+block."""
 
 
 @click.command()
@@ -71,12 +72,12 @@ def command(
 ) -> None:
     """Run the operator, in or out of a cluster."""
     # One decision's arrays are small: threads of BLAS and OpenMP that wait for each other took most of a call's time.
-    # Set before the first import that reads it; who sets it outside has the last word.
+    # Set before the first import that reads it; a value from outside takes precedence.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     _give_memory_back()
     # Thousands of lasting objects come with the first lists: a collection after each 700 took a fifth of the time.
     gc.set_threshold(GC_OBJECTS_AT_FIRST, *gc.get_threshold()[1:])
-    # Imported here: they take a quarter of a second to load, which `--help` need not wait for.
+    # Imported here: they take a quarter of a second to load, and `--help` need not wait for them.
     import uvloop
 
     from cotide_operator.observability.logging_setup import set_up
@@ -96,7 +97,7 @@ def command(
 
 
 def _give_memory_back() -> None:
-    """Have freed memory given back, where the C library can be told; who sets MALLOC_... outside has the last word."""
+    """Make the C library give freed memory back, where it supports that; MALLOC_... from outside takes precedence."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None or any(name.startswith("MALLOC_") for name in os.environ):
         return
@@ -135,14 +136,14 @@ async def _operate(config: Path | None, changes: dict[str, Any], options: dict[s
         if operator is not None:
             await operator.run(stop)
     finally:
-        # Who tells us twice to stop must not kill us while the interpreter ends: a clean stop has exit code 0.
+        # A second signal must not kill the process while the interpreter ends: a clean stop has exit code 0.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
 
 
 async def _unless_stopped(stop: asyncio.Event, config: Path | None, changes: dict[str, Any]) -> Settings | None:
-    """Load, and return the settings; None when told to stop meanwhile: nobody waits for libraries then."""
+    """Load, and return the settings; None after a signal to stop, which does not wait for libraries."""
     loading = asyncio.get_running_loop().run_in_executor(AbandonedCalls(), _load, config, changes)
     stopping = asyncio.create_task(stop.wait())
     either: set[asyncio.Future[Any]] = {loading, stopping}
@@ -155,7 +156,7 @@ async def _unless_stopped(stop: asyncio.Event, config: Path | None, changes: dic
 
 
 def _follow(options: dict[str, Any]) -> Informers | None:
-    """Begin to follow the cluster; None where it can't be found, which the operator tells after the configuration."""
+    """Begin to follow the cluster; None when it can't be found, which the operator reports after the configuration."""
     from cotide_core.errors import CotideError
     from cotide_kube.credentials import load_credentials
     from cotide_operator.cache.reflectors import Informers
@@ -196,5 +197,5 @@ def _load(config: Path | None, changes: dict[str, Any]) -> Settings:
         if directory is not None and directory.exists() and not directory.is_dir():
             raise InputError(f"{directory} is not a directory", field=field)
     when_compiling(lambda: logging.getLogger("cotide_operator").info("compiling kernels: once for this installation"))
-    build_policy(engine_config(settings))  # loads its machine code, of which there is one for all policies of a process
+    build_policy(engine_config(settings))  # loads its machine code, shared by all policies of a process
     return settings

@@ -84,7 +84,7 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """What is written beside the table."""
+    """Files that are written in addition to the table."""
 
     report: Path | None
     swf_directory: Path | None
@@ -132,7 +132,7 @@ class FileOptions:
         "policy_files",
         multiple=True,
         metavar="FILE[:NAME]",
-        help="Replay under a policy of your own, beside the others; repeatable. docs/replay.md says what it must "
+        help="Replay under a policy of your own, next to the others; repeatable. docs/replay.md describes what it must "
         "define.",
     ),
     grouped(
@@ -140,7 +140,7 @@ class FileOptions:
         type=click.Choice(RUNTIMES),
         default="request",
         show_default=True,
-        help="What policies believe of run times; hybrid always learns, unless clairvoyant. Trees and mdn take minutes "
+        help="Run times that policies assume; hybrid always learns, unless clairvoyant. Trees and mdn take minutes "
         "a log.",
     ),
     grouped(
@@ -148,8 +148,7 @@ class FileOptions:
         type=click.Choice(["mixture", "trees", "nobody", "everybody"]),
         default="mixture",
         show_default=True,
-        help="What tells hybrid which forecasts to trust: the forecast's own mixture, or boosted trees; or all jobs "
-        "alike.",
+        help="Which forecasts hybrid trusts: by the forecast's own mixture, or by boosted trees; or all jobs alike.",
     ),
     grouped(
         "--rebuild-days",
@@ -163,7 +162,7 @@ class FileOptions:
         type=click.Choice(["user", "group"]),
         default="user",
         show_default=True,
-        help="Whose shares fair keeps: they stand for a cluster's namespaces.",
+        help="Owners of the shares that fair keeps; they represent a cluster's namespaces.",
     ),
     grouped(
         "--fair-half-life",
@@ -171,7 +170,7 @@ class FileOptions:
         default=FAIR_HALF_LIFE_SECONDS,
         show_default=True,
         metavar="SECONDS",
-        help="After how long what somebody used counts half under fair.",
+        help="Time after which past usage counts half under fair.",
     ),
 )
 @option_group(
@@ -181,7 +180,7 @@ class FileOptions:
     grouped(
         "--machines",
         metavar="trace|N|FILE",
-        help="Many machines and all resources in place of one pool: the file beside the trace, N of those, or a file.",
+        help="Many machines and all resources in place of one pool: the file next to the trace, N of those, or a file.",
     ),
     grouped(
         "--machine-capacity",

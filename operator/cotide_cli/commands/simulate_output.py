@@ -1,4 +1,4 @@
-"""What `cotide simulate` prints: a table for people, a document for programs, a bar for those who wait.
+"""Output of `cotide simulate`: a table for people, a document for programs, a progress bar.
 
 Called by `simulate_command`. Last step of the flow. Invariant: the document holds every figure of the table.
 """
@@ -30,7 +30,7 @@ Figures = Mapping[str, Mapping[str, "Figure"]]
 def document(
     given: Input, runtime: str, seed: int, schedules: Sequence[Schedule], figures: Figures
 ) -> dict[str, object]:
-    """Return what ``-o json`` prints."""
+    """Return the document of ``-o json``."""
     policies = {}
     for schedule in schedules:
         found = figures[schedule.policy]
@@ -61,7 +61,7 @@ def document(
 
 
 def _machines(found: MachineJobs) -> dict[str, object]:
-    """Return what is said of machines: how many, where from, and what was asked of each resource as a share of it."""
+    """Return the facts about machines: their number, their source, and the requested share of each resource."""
     jobs, machines = found.jobs, found.machines
     span = float((jobs.submit + jobs.run).max() - jobs.submit[0])
     asked = (found.pieces * jobs.run).astype(float) @ found.need.astype(float)
@@ -77,7 +77,7 @@ def _machines(found: MachineJobs) -> dict[str, object]:
 
 
 def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figures: Figures) -> None:
-    """Print one line for each policy, and what was replayed."""
+    """Print one line for each policy, and the replayed jobs."""
     from cotide_sim.trace_replay.metrics import NO_INTERVAL
 
     header = ["policy", "wait s", "bounded slowdown", "stretch", "response s", "utilisation", "replay"]
@@ -91,7 +91,7 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
             _cell(found["response_seconds_mean"], ",.0f"),
             _cell(found["utilisation"], ".1%"),
         ]
-        # The hybrid platform has run times of its own, whatever the others are told to believe.
+        # The hybrid platform has its own run times, whatever the others use.
         name = schedule.policy if schedule.source == runtime else f"{schedule.policy} ({schedule.source})"
         lines.append([name, *cells, f"{schedule.wall_seconds * 1000:,.0f} ms"])
     print_figures(lines, indent="")
@@ -108,7 +108,7 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
         machine_facts = _machines(given.machine_jobs)
         where = f"{machine_facts['machines_source']}"
         loads = ", ".join(f"{name} {share:.1%}" for name, share in dict(machine_facts["load"]).items())  # type: ignore[call-overload]  # a document's values are objects
-        click.echo(f"asked for between the first submission and the last end, had nobody waited: {loads}")
+        click.echo(f"requested between the first submission and the last end, if no job had waited: {loads}")
     means = "Means, with 95 % intervals over resampled weeks."
     if all(figure.low is None for found in figures.values() for figure in found.values()):
         means = NO_INTERVAL
@@ -119,7 +119,7 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
 
 
 def progress_bar(total: int, *, slow: bool = False) -> AbstractContextManager[Callable[[int, str], None] | None]:
-    """Return a progress bar on stderr for a long or ``slow`` run on a terminal, else nothing."""
+    """Return a progress bar on stderr for a long or ``slow`` run on a terminal, otherwise a bar that prints nothing."""
     if (total < PROGRESS_JOBS and not slow) or not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console

@@ -1,8 +1,8 @@
 """`cotide sweep`: many logs, policies, sources of run times and seeds, in parallel, into one file.
 
-Called by `main`. Reads the logs, builds the cells and hands them to `cotide_sim.sweeps`; says on stderr what happens.
-Invariant: the results file does not depend on workers, order or interruptions; exit 1 when a cell failed, 130 and 143
-after Ctrl-C and SIGTERM, and then the same command goes on where it stopped.
+Called by `main`. Reads the logs, builds the cells and hands them to `cotide_sim.sweeps`; reports progress on stderr.
+Invariant: the results file does not depend on workers, order or interruptions. Exit 1 when a cell failed, 130 and 143
+after Ctrl-C and SIGTERM; then the same command continues where it stopped.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from cotide_sim.trace_replay.runner import Runtime
 
 LINE_SECONDS: Final = 5.0
-"""Time between two lines of progress where there is no terminal; chosen."""
+"""Seconds between two lines of progress without a terminal; chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Where jobs come from."""
+    """The source of jobs."""
 
     traces: tuple[Path, ...]
     form: Any
@@ -48,7 +48,7 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """What is compared, and what of run times it knows."""
+    """The compared policies, and their knowledge of run times."""
 
     policies: str
     policy_files: tuple[str, ...]
@@ -57,7 +57,7 @@ class PolicyOptions:
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """What jobs run on."""
+    """The machines for the jobs."""
 
     processors: int | None
     resources: Any
@@ -106,7 +106,7 @@ class MachineOptions:
         "policy_files",
         multiple=True,
         metavar="FILE[:NAME]",
-        help="Sweep a policy of your own, beside the others; repeatable. docs/replay.md says what it must define.",
+        help="Sweep a policy of your own, next to the others; repeatable. docs/replay.md describes its contents.",
     ),
     grouped("--runtime", "runtimes", default="request", show_default=True, metavar="NAME,NAME,..."),
 )
@@ -134,7 +134,7 @@ def command(
     execution: ExecutionOptions,
     results: Path,
 ) -> int:
-    """Replay every log under every policy, source of run times and seed; stop it and go on as you like."""
+    """Replay every log under every policy, source of run times and seed; stop and continue it as you like."""
     from cotide_sim.sweeps.execution import Workers, dask_workers
     from cotide_sim.sweeps.plan import parse_seeds, policies_of, tasks_of
     from cotide_sim.sweeps.result_file import check_ending
@@ -157,22 +157,24 @@ def command(
         try:
             report = run_sweep(
                 tasks, results, replace(cluster or Workers(execution.workers or _cores()), policies=texts),
-                retry_failed=execution.retry_failed, emit=_say, watch=watch,
+                retry_failed=execution.retry_failed, emit=_print_to_stderr, watch=watch,
             )  # fmt: skip
         except Stopped as stopped:
-            _say(f"stopped by {signal.Signals(stopped.number).name}; the same command goes on with what is left")
+            _print_to_stderr(
+                f"stopped by {signal.Signals(stopped.number).name}; the same command continues with the rest"
+            )
             return 128 + stopped.number
     for outcome in report.failures:
         cell = outcome.cell
         seed = "" if cell.seed is None else f" seed {cell.seed}"
-        _say(f"failed: {cell.trace} {cell.policy} {cell.runtime}{seed}: {outcome.error}")
+        _print_to_stderr(f"failed: {cell.trace} {cell.policy} {cell.runtime}{seed}: {outcome.error}")
     counts = f"{report.ran:,} run now, {report.kept:,} kept, {len(report.failures):,} failed"
-    _say(f"{results}: {counted(len(tasks), 'cell')}, {counts}")
+    _print_to_stderr(f"{results}: {counted(len(tasks), 'cell')}, {counts}")
     return 1 if report.failures else 0
 
 
 def _sources(source: JobOptions, machine: MachineOptions, rows: RowOptions) -> list[Source]:
-    """Read and clean the logs, and say on stderr what became of their rows; with the generators."""
+    """Read and clean the logs, report the outcome of their rows on stderr, and add the generators."""
     from cotide_sim.sweeps.plan import log_source, synthetic_source
 
     cleaning = rows.cleaning(machine.processors)
@@ -186,7 +188,7 @@ def _sources(source: JobOptions, machine: MachineOptions, rows: RowOptions) -> l
     return found + [synthetic_source(kind, source.jobs, source.load) for kind in dict.fromkeys(source.synthetic)]
 
 
-def _say(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     click.echo(text, err=True)
 
 
@@ -217,14 +219,14 @@ def _runtimes(text: str) -> list[Runtime]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Show finished cells on stderr: a bar on a terminal, else a line now and then."""
+    """Show finished cells on stderr: a bar on a terminal, otherwise a line from time to time."""
     if not sys.stderr.isatty():
-        said = [time.monotonic()]
+        printed = [time.monotonic()]
 
         def line(done: int, total: int) -> None:
-            if time.monotonic() - said[0] >= LINE_SECONDS:
-                said[0] = time.monotonic()
-                _say(f"{done:,} of {total:,} cells")
+            if time.monotonic() - printed[0] >= LINE_SECONDS:
+                printed[0] = time.monotonic()
+                _print_to_stderr(f"{done:,} of {total:,} cells")
 
         yield line
         return

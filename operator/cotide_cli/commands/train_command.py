@@ -22,7 +22,7 @@ from cotide_core.errors import InputError, ModelError
 from cotide_core.units import counted
 
 LEAST_JOBS: Final = 10
-"""Finished jobs without which no run times are learned (chosen)."""
+"""Least number of finished jobs for learning run times (chosen)."""
 
 
 @click.command("train", cls=GroupedCommand)

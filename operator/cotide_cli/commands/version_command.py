@@ -1,4 +1,4 @@
-"""`cotide version`: the versions of Cotide and of what it decides with, for reports of faults."""
+"""`cotide version`: the versions of Cotide and of its libraries, for reports of faults."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PACKAGES: Final = (
     "xgboost",
     "numba",
 )
-"""What decisions and forecasts depend on; of two builds of one library the one that is installed is shown."""
+"""Packages that decisions and forecasts depend on; for two builds of a library, the installed one is shown."""
 
 
 @click.command("version")
 @output_option
 def command(output: str) -> None:
-    """Print the versions of Cotide and of what it decides with."""
+    """Print the versions of Cotide and of the libraries that its decisions depend on."""
     versions = {"cotide": version("cotide"), "python": platform.python_version()}
     for package in PACKAGES:
         try:

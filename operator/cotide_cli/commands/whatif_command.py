@@ -1,7 +1,7 @@
-"""``cotide whatif``: what would happen without some nodes, with more of them, with another policy, with more load.
+"""``cotide whatif``: the effect of fewer nodes, more nodes, another policy or more load.
 
-Reads a live cluster or a ledger, never changes anything. The engine itself decides about the cluster as it would be
-(`removal.scenario`); ``--each-node`` asks of every node alone, at thousands a second (`removal.what_if`).
+Reads a live cluster or a ledger, never changes anything. The engine itself decides about the changed cluster
+(`removal.scenario`); ``--each-node`` checks every node alone, thousands per second (`removal.what_if`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_FACTOR: Final = 1000.0
 @click.option("--add-node", "added", multiple=True, help="'TYPE x3': nodes that come, like a node or instance type.")
 @click.option("--policy", help="Another policy decides.")
 @click.option("--scale-workload", "scaled", multiple=True, help="'namespace/name=2x': a Workload or Job grows.")
-@click.option("--each-node", is_flag=True, help="Ask of every node alone whether it could go.")
+@click.option("--each-node", is_flag=True, help="Check for every node alone whether it could go.")
 @output_option
 def command(
     ledger: Path | None,
@@ -47,7 +47,7 @@ def command(
     each_node: bool,
     output: str,
 ) -> int:
-    """Say who would move where, who would wait and why, if something were different."""
+    """Show which pods would move, and which would wait and why, in a changed cluster."""
     changes = (without, added, policy, scaled)
     if each_node and any(changes):
         raise InputError("is asked alone", field="--each-node")
@@ -55,7 +55,7 @@ def command(
         options = "--without-node, --add-node, --policy, --scale-workload, --each-node"
         raise InputError(f"nothing is different: give one of {options}")
     gone = tuple(dict.fromkeys(name.strip() for part in without for name in part.split(",") if name.strip()))
-    if without and not gone:  # of a script's empty variable: "nothing moves" would be an answer about no node
+    if without and not gone:  # a script's empty variable: "nothing moves" would be a wrong answer
         raise InputError("names no node", field="--without-node")
     counts = [_count(text) for text in added]
     factors = dict(_factor(text) for text in scaled)
@@ -74,7 +74,9 @@ def _count(text: str) -> tuple[str, int]:
     found = _ADDED.fullmatch(text.strip())
     count = int(found["count"] or 1) if found is not None else 0
     if found is None or not 1 <= count <= MOST_ADDED:
-        raise InputError(f"{text!r} is no type and number, as 'm5.large x3', up to x{MOST_ADDED}", field="--add-node")
+        raise InputError(
+            f"{text!r} is not a type and number, as 'm5.large x3', up to x{MOST_ADDED}", field="--add-node"
+        )
     return found["model"], count
 
 
@@ -82,7 +84,7 @@ def _factor(text: str) -> tuple[str, float]:
     found = _SCALED.fullmatch(text.strip())
     if found is None or float(found["factor"]) > MOST_FACTOR:
         raise InputError(
-            f"{text!r} is no workload and factor, as 'shop/web=2x', up to {MOST_FACTOR:g}x", field="--scale-workload"
+            f"{text!r} is not a workload and factor, as 'shop/web=2x', up to {MOST_FACTOR:g}x", field="--scale-workload"
         )
     return found["name"], float(found["factor"])
 

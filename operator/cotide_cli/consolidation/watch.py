@@ -1,7 +1,7 @@
-"""`watch`: shows round after round what would be consolidated, or does it, until Ctrl-C.
+"""`watch`: shows the consolidation of each round, or carries it out, until Ctrl-C.
 
-Called by `consolidate_command`. A round in a table, a line of JSON, or a YAML document. An API server that is away for
-a while ends nothing but the round, after the first one.
+Called by `consolidate_command`. Each round is a table, a line of JSON, or a YAML document. After the first round, an
+absent API server ends the current round only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEFT_CORDONED: Final = "nodes may be left cordoned: the next run of --watch --ap
 def watch(
     plan: Callable[[Picture], DrainPlan], kubeconfig: str | None, context: str | None, options: Mapping[str, Any]
 ) -> int:
-    """Go from round to round; returns the exit code.
+    """Run round after round; return the exit code.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ async def _follow(rounds: Rounds, options: Mapping[str, Any]) -> None:
             except ClusterError as error:
                 if not number:
                     raise
-                click.echo(f"cotide: goes on in the next round: {error}", err=True)
+                click.echo(f"cotide: continues in the next round: {error}", err=True)
             if options["rounds"] and number >= options["rounds"]:
                 return
             await asyncio.sleep(options["interval"])

@@ -39,7 +39,7 @@ FRAME_WALL_SECONDS: Final = 0.25
 """Chosen: how often the view is drawn."""
 CLEAN_WALL_SECONDS: Final = 60.0
 WARM_UP: Final = "warm-up"
-"""The name of the Job that is there before the clock starts."""
+"""The name of the Job that exists before the clock starts."""
 _PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _COLLECTIONS: Final = {
     "Job": f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/jobs",
@@ -162,10 +162,10 @@ async def _until_ready(operator: Child, url: str) -> None:
 
 
 async def _warm_up(stage: Stage, plan: Plan, operator: Child) -> None:
-    """Wait until a Job's pod is made, and take both away.
+    """Wait until a Job's pod is made, and delete both.
 
-    An operator binds before it looks at Jobs: that part starts later and takes longest under the first policy, whose
-    jobs would all be late.
+    An operator binds before it handles Jobs: that part starts later and takes longest under the first policy. Without
+    this wait, all of its jobs would be late.
     """
     if not plan.jobs:
         return
@@ -213,7 +213,7 @@ async def _clean(stage: Stage, operator: Child) -> None:
     Raises
     ------
     ClusterError
-        When it is not in time, or the operator, whose finalizers are on Jobs and Workloads, has ended.
+        When it takes too long, or when the operator has ended, which has finalizers on Jobs and Workloads.
     """
     for path in _COLLECTIONS.values():
         await stage.client.delete(path, propagation="Background")

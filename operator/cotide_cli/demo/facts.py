@@ -1,4 +1,4 @@
-"""What the demo has seen so far of one policy's run: the only thing that the live view and the summary read.
+"""The facts of one policy's run so far: the only input of the live view and the summary.
 
 Written by `observer` from the API server's watch and from the fake nodes' metrics, in simulated seconds.
 Invariant: a pod is counted by its uid, so that a name used twice is two pods.
@@ -38,11 +38,11 @@ class PodFact:
     evicted: bool = False
     millicores: int = 0
     memory_bytes: int = 0
-    """What it asks for, plain or reclaimed."""
+    """Its request, plain or reclaimed."""
 
     @property
     def holds(self) -> bool:
-        """Whether it holds what it asks for on its node: from binding to its end."""
+        """Whether it holds its request on its node: from binding to its end."""
         return self.node is not None and self.stage in (Stage.PLACED, Stage.RUNNING)
 
 
@@ -74,7 +74,7 @@ class DecisionFact:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the demo's page draws of one moment of a run."""
+    """The data of one moment of a run for the demo's page."""
 
     elapsed_seconds: float
     queued: int
@@ -99,11 +99,11 @@ class RunFacts:
     """Real use of online pods and allocation of all others over capacity, by node: the larger of cpu and memory."""
     overload_slots: int = 0
     reclaimed_millicores: dict[str, int] = field(default_factory=dict)
-    """Published as ``cotide.dev/reclaimed-cpu``, by node; empty where nothing is published."""
+    """Published as ``cotide.dev/reclaimed-cpu``, by node; empty when nothing is published."""
     jobs_submitted: int = 0
     jobs_planned: int = 0
     late_seconds: float = 0.0
-    """What the machine added to the waiting of batch and gratis pods: first pods made late, bound pods started late."""
+    """Waiting of batch and gratis pods that the machine added: first pods made late, bound pods started late."""
     history: list[Moment] = field(default_factory=list)
     decisions: deque[DecisionFact] = field(default_factory=lambda: deque(maxlen=RECENT_DECISIONS))
 
@@ -113,15 +113,15 @@ class RunFacts:
         return min(self.duration_seconds, max(0.0, self.now_seconds - self.started_seconds))
 
     def count(self, workload_class: WorkloadClass, stage: Stage) -> int:
-        """Return how many pods of a class are at a stage."""
+        """Return the number of pods of a class at a stage."""
         return sum(1 for pod in self.pods.values() if pod.workload_class is workload_class and pod.stage is stage)
 
     def services_over_limit(self) -> int:
-        """Return how many online pods break their limit in the latest sample."""
+        """Return the number of online pods over their limit in the latest sample."""
         return sum(1 for service in self.services.values() if service.over_limit)
 
     def keep_moment(self) -> None:
-        """Add what is seen now to the history."""
+        """Add the present facts to the history."""
         queued = sum(
             self.count(workload_class, Stage.QUEUED) for workload_class in (WorkloadClass.BATCH, WorkloadClass.GRATIS)
         )

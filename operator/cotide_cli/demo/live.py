@@ -1,7 +1,7 @@
-"""The demo's live view: one screen that shows what is placed, what runs, what waits and why.
+"""The demo's live view: one screen with the placed, running and waiting pods, and the reasons.
 
-`render` is a pure function from facts to a picture. On a terminal `LiveView` redraws it in place; elsewhere it
-writes a line now and then, so that a log stays readable. Both write to stderr: stdout is for data.
+`render` is a pure function from facts to a picture. On a terminal `LiveView` redraws it in place; elsewhere it writes a
+line from time to time, so that a log stays readable. Both write to stderr: stdout is for data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIXED_LINES: Final = 14
 LABEL_COLUMNS: Final = 17
 REMARK_COLUMNS: Final = 17
 LINE_EVERY_SECONDS: Final = 5.0
-"""Chosen: wall-clock seconds between progress lines where there is no terminal."""
+"""Chosen: wall-clock seconds between progress lines without a terminal."""
 
 
 def render(facts: RunFacts, number: int, of: int, *, width: int = 80, height: int = 24) -> RenderableType:
@@ -39,9 +39,9 @@ def render(facts: RunFacts, number: int, of: int, *, width: int = 80, height: in
     Parameters
     ----------
     facts : RunFacts
-        What was seen so far.
+        The facts so far.
     number, of : int
-        This policy is the ``number``-th ``of`` all that are run.
+        This policy is the ``number``-th ``of`` all policies.
     """
     head = Table.grid(padding=(0, 2))
     head.add_row(
@@ -109,7 +109,8 @@ def _nodes(facts: RunFacts, columns: int) -> Text:
 
 
 def _strip(text: Text, shares: Mapping[str, float], red: set[str], cells: int, colour: str) -> None:
-    """Draw a shade for each node, or for each group of nodes where there are more than cells: the group's fullest."""
+    """Draw a shade for each node, or for each group of nodes when there are more nodes than cells: the group's
+    fullest."""
     names = sorted(shares)
     together = max(1, -(-len(names) // cells))
     for first in range(0, len(names), together):
@@ -154,7 +155,7 @@ def _decisions(facts: RunFacts, most: int) -> Table:
 
 
 class LiveView:
-    """Shows a run as it goes on: in place on a terminal, else a line every few seconds."""
+    """Shows a run while it lasts: in place on a terminal, otherwise a line every few seconds."""
 
     def __init__(self, console: Console, number: int, of: int) -> None:
         self._console = console

@@ -1,6 +1,6 @@
 """A plan's services and jobs as the manifests that are applied through the Kubernetes API.
 
-Called by `act`. What the fake nodes need to play a pod (its true run time, its request rates) travels in
+Called by `act`. The data that fake nodes need to play a pod (its true run time, its request rates) is in
 ``sim.cotide.dev/`` annotations, which the operator never reads: it must predict them.
 """
 

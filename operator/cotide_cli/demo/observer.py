@@ -1,7 +1,7 @@
-"""What the demo sees of a run: pods through the API server's watch, latencies through the fake nodes' metrics.
+"""The demo's view of a run: pods through the API server's watch, latencies through the fake nodes' metrics.
 
-Called by `act`, once for each policy. It reads what any user could read and nothing else: it never asks the operator.
-Writes the facts of the live view and the scorecard of the summary. Invariant: pods of an earlier policy never count.
+Called by `act`, once for each policy. It reads only data that any user can read: it never asks the operator. Writes the
+facts of the live view and the scorecard of the summary. Invariant: pods of an earlier policy never count.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Observer:
 
     Parameters
     ----------
-    facts, scorecard : what is written.
+    facts, scorecard : receive the results.
     clock : simulated time.
     arrivals, completions : simulated second at which each planned job arrived, and its pods, by job name. A pod beyond
         those takes the place of one that was evicted or refused, and waits from when it appears.
@@ -75,7 +75,7 @@ class Observer:
         self._service_of: dict[str, str] = {}
 
     def count_unseen(self, end_seconds: float) -> None:
-        """At the end of the run: jobs that came by then and whose pods were never seen were late all that time."""
+        """At the end of the run: jobs that arrived but never had a visible pod count as late for all that time."""
         for job, pods in self._first_pods.items():
             self._facts.late_seconds += pods * max(0.0, end_seconds - self._arrivals[job])
 
@@ -87,7 +87,7 @@ class Observer:
                 self._take(change)
 
     async def watch_nodes(self) -> None:
-        """Follow what the nodes publish as reclaimed; ends only by cancellation."""
+        """Follow the reclaimed capacity that nodes publish; ends only by cancellation."""
         reflector = Reflector(self._client, "/api/v1/nodes", NodeObject)
         async for batch in reflector.batches():
             for change in batch:
@@ -104,7 +104,7 @@ class Observer:
                 async with session.get(self._metrics_url) as answer:
                     text = await answer.text()
             except aiohttp.ClientError:
-                # One reading is lost; if the fake nodes have ended, the stage says so.
+                # One reading is lost; if the fake nodes have ended, the stage reports it.
                 text = ""
             if text:
                 self.sample(text, self._clock.now())
@@ -152,7 +152,7 @@ class Observer:
         self._weigh_nodes(online, now_seconds)
 
     def _weigh_nodes(self, online: Mapping[str, list[float]], now_seconds: float) -> None:
-        """Compare what each node bears with what it has."""
+        """Compare the load of each node with its capacity."""
         held: dict[str, list[int]] = {node: [0, 0] for node in online}
         for fact in self._facts.pods.values():
             if fact.holds and fact.workload_class is not WorkloadClass.ONLINE and fact.node in held:
@@ -239,7 +239,7 @@ class Observer:
         try:
             decision = decode(text, f"{NAMESPACE}/{pod.metadata.name}").decision
         except InputError:
-            # Someone's kubectl wrote the annotation: the demo must not end for it, and shows the next one.
+            # A person's kubectl wrote the annotation: the demo must not end for it, and shows the next one.
             return
         prefix = f"{decision.node}: " if decision.node else ""
         self._facts.decisions.append(DecisionFact(now, pod.metadata.name, decision.node, f"{prefix}{decision.message}"))

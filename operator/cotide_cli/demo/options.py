@@ -1,4 +1,4 @@
-"""What a user may ask of the demo, checked before anything starts."""
+"""The options of the demo, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_SECONDS: Final = 604_800.0
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The demo's arguments; `checked` refuses what can't work."""
+    """The demo's arguments; `checked` refuses invalid ones."""
 
     seconds: float
     nodes: int
@@ -41,7 +41,7 @@ class DemoOptions:
 
     @property
     def scenario(self) -> Scenario:
-        """What kind of services there are: as named, else what suits the policies."""
+        """The kind of services: as named, otherwise the one that suits the policies."""
         return self.named_scenario or usual_scenario(self.policies)
 
     @property
@@ -77,7 +77,7 @@ def checked(options: DemoOptions) -> DemoOptions:
         Naming the option that can't.
     """
     if not math.isfinite(options.seconds):
-        raise InputError(f"{options.seconds:g} is no number of seconds", field="--seconds")
+        raise InputError(f"{options.seconds:g} is not a number of seconds", field="--seconds")
     if options.seconds < LEAST_SECONDS:
         raise InputError(f"{options.seconds:g} is too short; {LEAST_SECONDS:g} is the least", field="--seconds")
     if options.seconds > MOST_SECONDS:
@@ -87,7 +87,7 @@ def checked(options: DemoOptions) -> DemoOptions:
     if not 1 <= options.nodes <= 2000:
         raise InputError(f"{options.nodes} nodes: choose 1 to 2000", field="--nodes")
     if not 1.0 <= options.speed <= MAX_SPEED:
-        raise InputError(f"{options.speed:g} is no speed of the demo's clock; 1 to {MAX_SPEED:g}", field="--speed")
+        raise InputError(f"{options.speed:g} is not a speed of the demo's clock; 1 to {MAX_SPEED:g}", field="--speed")
     check_output(options.page, "--page")
     if options.data is not None and not options.data.is_dir():
         raise InputError(f"there is no directory {options.data}", field="--data")

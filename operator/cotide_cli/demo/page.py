@@ -1,7 +1,7 @@
 """The demo's page: the verdict, every policy's figures, and how each run went, in one HTML file.
 
-Called by `demo_command`, last step of the demo. Pure but for the file that is written. Invariant: the page says what
-the terminal said; where nobody is judged, it says so first.
+Called by `demo_command`, last step of the demo. Pure except for the written file. Invariant: the page shows the same as
+the terminal; without a verdict, it begins with that fact.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _sections(outcomes: Mapping[str, PolicyOutcome], verdict: Verdict, described
         "<h2>Figures</h2>",
         table(_HEADS, [_row(name, outcome, verdict.winner) for name, outcome in outcomes.items()]),
         "<p>Late: the machine's own share of the waiting, of jobs that it made late and of pods that it started late. "
-        "An overload slot is a stretch of 25 simulated seconds of a node that was asked for more than it has.</p>",
+        "An overload slot is a stretch of 25 simulated seconds of a node with higher demand than capacity.</p>",
         "<h2>How it went</h2>",
         charts(
             chart("Queue", "Batch and gratis pods that waited for a node.", _course(outcomes, "pods", _queued)),

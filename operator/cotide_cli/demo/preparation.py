@@ -1,8 +1,8 @@
-"""What the demo makes before anything runs: the plan, the interference model and the two trained predictors.
+"""Preparation of the demo: the plan, the interference model and the two trained predictors.
 
 Called by `demo_command`, once for all policies. With real data the interference model is fitted to the memcached
-measurements and the predictors learn from them too; without, documented generators stand in. Either way the predictors
-learn from a profiling campaign (random mixes tried on a fake node), never from the physics itself.
+measurements and the predictors learn from them too; without it, documented generators replace them. Either way the
+predictors learn from a profiling campaign (random mixes tried on a fake node), never from the physics itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLOCATION: Final = "colocation"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What all policies share: arrivals, physics and models."""
+    """The parts that all policies share: arrivals, physics and models."""
 
     plan: Plan
     interference_file: Path

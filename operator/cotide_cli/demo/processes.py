@@ -1,8 +1,8 @@
 """The demo's child processes: each one is a `cotide` command, as a user would start it by hand.
 
-Called by `stage`. A child's log goes to a file of its own; a child that ends before it was told to is an error
-that quotes the end of that log. Invariant: no child outlives the `async with` block that started it, nor this process,
-whatever ends it (see `parent_watch`).
+Called by `stage`. A child's log goes to a file of its own; a child that ends unasked is an error that quotes the end of
+that log. Invariant: no child outlives the `async with` block that started it, nor this process, whatever ends it (see
+`parent_watch`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from cotide_cli.parent_watch import PIPE_VARIABLE
 from cotide_core.errors import ClusterError
 
 STOP_SECONDS: Final = 8.0
-"""Chosen: how long a child may take to end after SIGTERM before it is killed."""
+"""Chosen: seconds that a child may take to end after SIGTERM before it is killed."""
 POLL_SECONDS: Final = 0.05
-"""Chosen: how often a condition on a child is looked at."""
+"""Chosen: seconds between two checks of a condition on a child."""
 
 
 class Child:
@@ -32,7 +32,7 @@ class Child:
     Parameters
     ----------
     name : str
-        What the user reads in errors, and the log's file name.
+        Its name in errors, and the log's file name.
     arguments : sequence of str
         The command line after ``cotide``.
     log_directory : Path
@@ -45,7 +45,7 @@ class Child:
         self._arguments = tuple(arguments)
         self._process: asyncio.subprocess.Process | None = None
         self._held: int | None = None
-        """Our end of the pipe that the child watches."""
+        """This process's end of the pipe that the child watches."""
 
     async def __aenter__(self) -> Self:
         watched, held = os.pipe()
@@ -78,7 +78,7 @@ class Child:
                 self._held = None
 
     async def stop(self) -> None:
-        """Ask the child to end, and end it when it does not."""
+        """Send the child SIGTERM, and kill it when it does not end."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -106,7 +106,7 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     async def until(self, condition: Callable[[], bool], what: str, seconds: float) -> None:
-        """Wait until a condition on the child's doings holds.
+        """Wait until a condition on the child holds.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """Sets the demo's stage: models, API server and fake nodes, each as a user would start it by hand.
 
-Called by `demo_command`. What the policies share is made once (models, interference, server, nodes); what belongs to
-one policy (its operator, its ledger) is `act`'s. Invariant: when the block is left, every process it started has ended.
+Called by `demo_command`. Shared parts are made once (models, interference, server, nodes); `act` makes the parts of one
+policy (its operator, its ledger). Invariant: when the block is left, every process it started has ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The demo's last word: one table, or one JSON document, of all policies on the same arrivals."""
+"""The demo's summary: one table, or one JSON document, of all policies on the same arrivals."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class PolicyOutcome:
     Attributes
     ----------
     violation_ratio_by_service : each online service's share of time over its limit.
-    ledger : where it was kept; None where it was not.
-    late_seconds : what the machine itself added to the waiting, simulated seconds.
+    ledger : its path; None when it was not kept.
+    late_seconds : waiting that the machine itself added, in simulated seconds.
     history : how the run went.
     """
 
@@ -88,7 +88,7 @@ def print_tables(console: Console, outcomes: Mapping[str, PolicyOutcome]) -> Non
 
 
 def _print_columns(console: Console, names: Sequence[str], columns: Sequence[Sequence[str]], *, headings: int) -> None:
-    """Print columns beside their names; those that the screen has no room for below, with the names anew.
+    """Print columns next to their names; columns without room on the screen go below, with the names repeated.
 
     No cell is cut, however narrow the screen is: half a figure is a wrong one.
     """

@@ -1,18 +1,18 @@
-"""Who won, by how much, and whether the machine kept up with the demo's clock so that anything may be said at all.
+"""The winner, its lead, and whether the machine kept up with the demo's clock so that a judgement is possible.
 
-Called by `demo_command` after the last policy. Pure: figures to words. Invariant: what is said follows from the printed
-figures by the rules below; a tie or a loss of our own policies is said like any other result.
+Called by `demo_command` after the last policy. Pure: figures to words. Invariant: the verdict follows from the printed
+figures by the rules below; a tie or a loss of Cotide's own policies is reported like any other result.
 
-- A service without a ready pod counts as over its limit. A policy under which a service never runs can't win where
-  every service runs under another.
+- A service without a ready pod counts as over its limit. A policy that leaves a service without pods can't win when
+another policy runs every service.
 - A policy *keeps the limits* when its services were over their limit for at most a quarter of the share of time of the
-  worst policy (`comparison.VIOLATIONS_SHARE`). Where some do, only they can win.
-- Scenario ``latency``: the one whose batch and gratis pods waited least wins.
-- Scenario ``slack``: the one with the fewest overload slots wins; among equals the one with the least waiting.
+  worst policy (`comparison.VIOLATIONS_SHARE`). When some do, only they can win.
+- Scenario ``latency``: the policy with the least waiting of batch and gratis pods wins.
+- Scenario ``slack``: the policy with the fewest overload slots wins; among equals the one with the least waiting.
 - Less than `TIE_SHARE` apart is a tie.
 - The clock: a job is made late when the machine is busy, and a bound pod starts late. Both count as waiting although no
-  policy chose them. Where their share of any policy's waiting is above `LATE_SHARE`, or where they are as much of the
-  second's waiting as the first one's lead, nobody is judged.
+policy chose them. There is no verdict when their share of any policy's waiting is above `LATE_SHARE`, or when their
+part of the second's waiting is as large as the first one's lead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Verdict:
     kind : ``won``, ``tie``, ``alone`` (one policy has no rival) or ``too busy``.
     winner : the policy, None unless one won.
     sentence : all of it, for people.
-    missed : the demo's own objectives that were missed, in words; None where nobody is judged.
+    missed : the demo's own objectives that were missed, in words; None without a verdict.
     """
 
     kind: Literal["won", "tie", "alone", "too busy"]
@@ -51,12 +51,12 @@ class Verdict:
 
 
 def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenario: Scenario, speed: float) -> Verdict:
-    """Return what may be said of all policies.
+    """Return the verdict on all policies.
 
     Parameters
     ----------
     figures : by policy.
-    late : what the machine itself added to each policy's waiting, simulated seconds in all.
+    late : total waiting that the machine itself added to each policy, in simulated seconds.
     speed : of the demo's clock, simulated seconds a second.
     """
     shares = {name: late_share(late[name], figure["waiting_seconds_total"]) for name, figure in figures.items()}
@@ -65,9 +65,9 @@ def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenar
         return Verdict(
             "too busy",
             None,
-            f"Nobody is judged: this machine was too busy for a clock {speed:g} times as fast. Under {busiest} "
-            f"{shares[busiest]:.0%} of the waiting was the machine's own, and {LATE_SHARE:.0%} is the most that lets "
-            f"policies be told apart; try again when it is idle, or with --speed {max(1.0, speed / 2):g}.",
+            f"There is no verdict: this machine was too busy for a clock {speed:g} times as fast. Under {busiest} "
+            f"{shares[busiest]:.0%} of the waiting was the machine's own, and policies can be compared up to "
+            f"{LATE_SHARE:.0%}; try again when it is idle, or with --speed {max(1.0, speed / 2):g}.",
             None,
         )
     faults = tuple(missed(dict(figures), scenario))
@@ -82,23 +82,23 @@ def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenar
 
 
 def late_share(late_seconds: float, waiting_seconds: float) -> float:
-    """Return the machine's own share of the waiting, 0 to 1; all of it where pods were not even made."""
+    """Return the machine's own share of the waiting, 0 to 1; 1 when pods were not made at all."""
     return min(1.0, late_seconds / max(waiting_seconds, late_seconds)) if late_seconds > 0 else 0.0
 
 
 def _keeping(figures: Mapping[str, Summary]) -> dict[str, Summary]:
-    """Return the policies under which every service ran that kept the services' limits; empty where none did."""
+    """Return the policies that ran every service and kept the services' limits; empty when there is none."""
     most = VIOLATIONS_SHARE * max(figure["qos_violation_ratio"] for figure in figures.values())
     return {name: one for name, one in _running(figures).items() if one["qos_violation_ratio"] <= most}
 
 
 def _running(figures: Mapping[str, Summary]) -> dict[str, Summary]:
-    """Return the policies under which every service ran."""
+    """Return the policies that ran every service."""
     return {name: figure for name, figure in figures.items() if not figure["services_never_ran"]}
 
 
 def _worst(figures: Mapping[str, Summary]) -> tuple[str, str]:
-    """Return whose services were over their limits for longest, and the share of time in words."""
+    """Return the policy with the longest time of services over their limits, and the share of time in words."""
     worst = max(figures, key=lambda name: figures[name]["qos_violation_ratio"])
     return worst, f"{figures[worst]['qos_violation_ratio']:.1%}"
 
@@ -114,7 +114,7 @@ def _alone_in_keeping(only: str, figures: Mapping[str, Summary], faults: tuple[s
 
 def _alone_in_running(only: str, figures: Mapping[str, Summary], faults: tuple[str, ...]) -> Verdict:
     sentence = (
-        f"{only} won: the only policy under which every service ran; services were over their limits for "
+        f"{only} won: the only policy that ran every service; services were over their limits for "
         f"{figures[only]['qos_violation_ratio']:.1%} of the time."
     )
     return Verdict("won", only, sentence, faults)
@@ -137,7 +137,7 @@ def _by_waiting(
         return Verdict("tie", None, sentence, faults)
     if late[second] >= theirs - mine:
         sentence = (
-            f"Nobody is judged: {first} made jobs wait {less:.0%} less than {second}; {format_seconds(late[second])}"
+            f"There is no verdict: {first} made jobs wait {less:.0%} less than {second}; {format_seconds(late[second])}"
             f" of {second}'s waiting, as much as that lead, was this machine's own; try again when it is idle, or with"
             " a slower clock (--speed)."
         )

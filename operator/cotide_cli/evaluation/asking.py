@@ -1,6 +1,6 @@
-"""What `cotide evaluate` was asked: its options and sources, and what contradicts each other.
+"""The request to `cotide evaluate`: its options and sources, and the check for contradictions.
 
-Called by `evaluate_command`. Invariant: whatever can't be done is refused before anything is trained.
+Called by `evaluate_command`. Invariant: an impossible request is refused before anything is trained.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from cotide_core.errors import ModelError
 from cotide_core.units import counted
 
 MODEL_FILES_MAX: Final = 16
-"""A model directory holds two files; many more is another directory (chosen)."""
+"""A model directory holds two files; with many more it is another kind of directory (chosen)."""
 SHARES: Final = (0.125, 0.25, 0.5, 1.0)
-"""Of the training cells, of a learning curve (chosen: doubled each time)."""
+"""Shares of the training cells of a learning curve (chosen: doubled each time)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Asked:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Return the shares of the training cells that are learned from."""
+        """Return the shares of the training cells that models learn from."""
         return SHARES if self.learning_curve else (1.0,)
 
 
 def check(asked: Asked, source: SampleOptions, model: Path | None) -> None:
-    """Refuse what contradicts each other, with `click.UsageError`."""
+    """Refuse contradicting options, with `click.UsageError`."""
     if asked.predictor == "completion" and asked.limits is not None:
         raise click.UsageError("--limits is about the QoS predictor; run times have no limit")
     if asked.predictor == "completion" and (asked.unseen or asked.reliability):
@@ -56,13 +56,13 @@ def check(asked: Asked, source: SampleOptions, model: Path | None) -> None:
 
 
 def read_model(directory: Path) -> Any:
-    """Return the model of a directory; `ModelError` in one sentence when it is missing, broken or another's."""
+    """Return the model of a directory; `ModelError` in one sentence when it is missing, broken or of another kind."""
     from cotide_predictors.serialisation import from_files
 
     try:
         paths = [path for path in directory.iterdir() if path.is_file() and not path.name.startswith(".")]
         if len(paths) > MODEL_FILES_MAX:
-            raise ModelError(f"{directory} holds {counted(len(paths), 'file')}, which is no model")
+            raise ModelError(f"{directory} holds {counted(len(paths), 'file')}, which is not a model")
         files = {path.name: path.read_bytes() for path in paths}
     except OSError as error:
         raise ModelError(f"{directory} can't be read: {error.strerror or error}") from error

@@ -1,7 +1,7 @@
-"""`cotide evaluate`: held-out scores of a predictor beside its rivals, for each table and each limit.
+"""`cotide evaluate`: held-out scores of a predictor compared with its rivals, for each table and each limit.
 
-Called by `main`. Prints what is so: the last column is the mean of the paired differences to our model over the splits,
-with their standard deviation, so that noise can be told from signal. Invariant: splits depend on the seed only.
+Called by `main`. Prints plain scores. The last column is the mean of the paired differences to Cotide's model over the
+splits, with their standard deviation, to separate noise from signal. Invariant: splits depend on the seed only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotide_cli.printing import as_text, made, output_option
 
 @dataclass(frozen=True, slots=True)
 class SplitOptions:
-    """How samples are parted into those that are learned from and those that are scored."""
+    """The split of samples into training samples and scored samples."""
 
     splits: int
     split_by: str
@@ -31,7 +31,7 @@ class SplitOptions:
 
 @dataclass(frozen=True, slots=True)
 class ScoreOptions:
-    """What is scored, and what is said of it."""
+    """The scored limits, and the parts of the output."""
 
     model_directory: Path | None
     learning_curve: bool
@@ -69,12 +69,12 @@ class ScoreOptions:
         help="Score a stored model on all rows instead of training (in-sample if it was trained on them).",
     ),
     grouped("--learning-curve", is_flag=True, help="Also learn from an eighth, a quarter and half of the cells."),
-    grouped("--reliability", is_flag=True, help="Also say how often what was called likely came."),
+    grouped("--reliability", is_flag=True, help="Also show how often likely events came."),
     grouped("--page", type=OutputFile(), help="Write curves and diagrams as HTML."),
 )
 @output_option
 def command(predictor: str, source: SampleOptions, parted: SplitOptions, asked: ScoreOptions, output: str) -> None:
-    """Score the QoS or the completion predictor over random 3:1 splits, beside its rivals."""
+    """Score the QoS or the completion predictor over random 3:1 splits, compared with its rivals."""
     source = source.checked()
     question = asking.Asked(
         predictor, source.table, source.limits, parted.splits, parted.split_by, parted.seed, unseen=parted.unseen,

@@ -17,11 +17,11 @@ from cotide_core.errors import InputError
 from cotide_sim.pages.line_chart import Axis, Series, line_chart
 from cotide_sim.pages.page import Made, chart, charts, page, table
 
-DIAGONAL = "what is said is what is seen"
+DIAGONAL = "probability equals observed share"
 
 
 def write_page(path: Path, asked: Asked, found: Found, made: Made) -> None:
-    """Write the page in place of what was there.
+    """Write the page; an existing file is replaced.
 
     Raises
     ------
@@ -31,8 +31,8 @@ def write_page(path: Path, asked: Asked, found: Found, made: Made) -> None:
     sections = [f"<p class=lead>{escape(_lead(asked))}</p>"]
     curves = _curves(found.rows) if asked.learning_curve else []
     if curves:
-        sections += ["<h2>By what was learned from</h2>", charts(*curves)]
-    sections += ["<h2>How often what was called likely came</h2>", charts(*_diagrams(found.reliability))]
+        sections += ["<h2>By training samples</h2>", charts(*curves)]
+    sections += ["<h2>How often likely violations came</h2>", charts(*_diagrams(found.reliability))]
     sections.append(_errors(found.reliability))
     try:
         path.write_text(page("Latency predictors, held out", sections, made), encoding="utf-8")
@@ -95,4 +95,4 @@ def _errors(reliability: list[dict[str, Any]]) -> str:
     for key in dict.fromkeys(map(_key, reliability)):
         errors = {item["model"]: item["calibration_error"] for item in reliability if _key(item) == key}
         rows.append([escape(_title(key)), *(f"{errors[name]:.3f}" if name in errors else "-" for name in names)])
-    return table(["how far off what is said, mean over rows", *names], rows)
+    return table(["error of the probability, mean over rows", *names], rows)

@@ -1,4 +1,4 @@
-"""The scores of `cotide evaluate` as rows: a contender at a limit of a table, with what it was learned from.
+"""The scores of `cotide evaluate` as rows: a contender at a limit of a table, with its training samples.
 
 Called by `evaluate_command`. Reads samples, hands them to `cotide_predictors.evaluation` and adds up. Invariant: a
 figure that no split defines is None.
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from cotide_core.kernels.array_types import Floats
 
 SAME_CAMPAIGN: Final = {"grid": "grid", "grid-once": "grid"}
-"""Tables of the same measurements; any other stands for itself. Of these one is not unseen beside another."""
+"""Tables of the same measurements; any other table is a campaign of its own. Tables of one campaign are not unseen for
+each other."""
 STORED: Final = "stored model"
 
 
@@ -45,23 +46,23 @@ class Found:
 
 
 class Diagrams:
-    """Collects what contenders say of test rows, over all splits of one table."""
+    """Collects the forecasts of contenders for test rows, over all splits of one table."""
 
     def __init__(self, table: str) -> None:
         self._table = table
-        self._said: dict[tuple[str, float], list[tuple[Floats, NDArray[np.bool_]]]] = {}
+        self._forecasts: dict[tuple[str, float], list[tuple[Floats, NDArray[np.bool_]]]] = {}
 
     def note(self, contender: str, limit: float, probability: Floats, violated: NDArray[np.bool_]) -> None:
-        """Take (n,) probabilities and what came."""
-        self._said.setdefault((contender, limit), []).append((probability, violated))
+        """Take (n,) probabilities and outcomes."""
+        self._forecasts.setdefault((contender, limit), []).append((probability, violated))
 
     def drawn(self) -> list[dict[str, Any]]:
-        """Return a diagram for each contender and limit, over all rows that were noted."""
+        """Return a diagram for each contender and limit, over all collected rows."""
         from cotide_predictors.evaluation.reliability_diagram import calibration_error, reliability_diagram
 
         found: list[dict[str, Any]] = []
-        for (contender, limit), said in self._said.items():
-            bins = reliability_diagram(*(np.concatenate(parts) for parts in zip(*said, strict=True)))
+        for (contender, limit), forecasts in self._forecasts.items():
+            bins = reliability_diagram(*(np.concatenate(parts) for parts in zip(*forecasts, strict=True)))
             found.append(
                 {
                     "table": self._table,
@@ -75,7 +76,7 @@ class Diagrams:
 
 
 def scored(asked: Asked, source: SampleOptions, model: Any) -> Found:
-    """Return all rows that were asked for; progress goes to stderr.
+    """Return all requested rows; progress goes to stderr.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ def _completion_sources(asked: Asked, source: SampleOptions) -> list[tuple[str, 
         if table not in ("grid", "parsec", "all"):
             raise click.UsageError(f"--table {table} has no run times; grid, parsec and all have")
         names = ["grid", "parsec"] if table == "all" else [table]
-        # Without the lone runs: they tell each contender the answer at rate 0 of cells that are held out.
+        # Without the lone runs: they reveal to each contender the answer at rate 0 of held-out cells.
         return [(name, training_data.completion_from_tables(source.data, name, lone_runs=False)) for name in names]
     if source.samples is not None:
         return [(source.samples.name, training_data.completion_from_csv(source.samples))]
@@ -176,7 +177,7 @@ def _qos(
         for limit in limits:
             broken = float((samples.latency_milliseconds > limit).mean())
             at_limit = [score for score in scores if score.limit_milliseconds == limit]
-            rows += _beside_ours(name, limit, broken, at_limit, "f1", share=share)
+            rows += _compared_with_ours(name, limit, broken, at_limit, "f1", share=share)
     return rows
 
 
@@ -189,7 +190,7 @@ def _unseen(
 
     assert source.data is not None  # noqa: S101  `asking.check` saw to that
     mine = SAME_CAMPAIGN.get(name, name)
-    # Of the other campaigns those that are measured: grid-once is computed from grid.
+    # Only the measured ones of the other campaigns: grid-once is computed from grid.
     others = [text for text in ("grid", "antagonists", "parsec") if SAME_CAMPAIGN.get(text, text) != mine]
     click.echo(f"{name}: learned from {', '.join(others)}", err=True)
     joined = concatenate_qos([*(training_data.qos_from_tables(source.data, other) for other in others), samples])
@@ -204,7 +205,7 @@ def _unseen(
     for limit in limits:
         broken = float((samples.latency_milliseconds > limit).mean())
         at_limit = [score for score in scores if score.limit_milliseconds == limit]
-        found += _beside_ours(name, limit, broken, at_limit, "f1", learned_from=others)
+        found += _compared_with_ours(name, limit, broken, at_limit, "f1", learned_from=others)
     return found
 
 
@@ -222,7 +223,7 @@ def _completion(name: str, found: CompletionSamples, asked: Asked) -> list[dict[
             training_share=share,
             progress=_telling(name, share),
         )
-        rows += _beside_ours(name, None, None, scores, "mae_seconds", share=share)
+        rows += _compared_with_ours(name, None, None, scores, "mae_seconds", share=share)
     return rows
 
 
@@ -236,7 +237,7 @@ def _require(name: str, samples: int) -> None:
         raise InputError(f"{counted(samples, 'sample')}: too few for 3:1 splits; at least 8 are needed", file=name)
 
 
-def _beside_ours(
+def _compared_with_ours(
     table: str,
     limit: float | None,
     broken: float | None,

@@ -18,7 +18,7 @@ COMPLETION_METRICS: Final = ("mae_seconds", "r2", "median_relative_error")
 
 
 def print_scores(asked: Asked, found: Found, *, by_splits: bool) -> None:
-    """Print all that was found.
+    """Print all scores.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def _base_sentences(rows: list[dict[str, Any]]) -> list[str]:
     }
     if not shares:
         return []
-    said = ", ".join(f"{table} {share:.0%}" for table, share in shares.items())
-    return [f"Splits in which the logistic base lies under the trees inside what was measured: {said}."]
+    listed = ", ".join(f"{table} {share:.0%}" for table, share in shares.items())
+    return [f"Splits in which the logistic base lies under the trees inside the measured range: {listed}."]
 
 
 def _print_table(asked: Asked, rows: list[dict[str, Any]]) -> None:
@@ -73,7 +73,7 @@ def _print_table(asked: Asked, rows: list[dict[str, Any]]) -> None:
 
 
 def _print_diagrams(diagrams: list[dict[str, Any]]) -> None:
-    click.echo("\nhow often what was called likely came: mean probability and share violated by tenth (rows)")
+    click.echo("\nhow often likely violations came: mean probability and share violated by tenth (rows)")
     for diagram in diagrams:
         error = f"{diagram['calibration_error']:.3f} off on average"
         click.echo(f"{diagram['table']}, {diagram['limit_milliseconds']:g} ms, {diagram['model']}: {error}")

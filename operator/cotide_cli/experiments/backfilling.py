@@ -1,8 +1,9 @@
 """`cotide experiment reliable-share`, `platform-settings`, `first-share`, `known-run-times` and `forecast-accuracy`:
-the hybrid platform beside its rivals, how its settings were chosen, what it loses by not knowing, and why it is hybrid.
+the hybrid platform compared with its rivals, the choice of its settings, its loss through missing knowledge, and the
+reason for a hybrid.
 
 Called by `experiment_command`. Reads logs, hands over to `cotide_sim.experiments` and prints. Invariant: same logs and
-seed, same figures, but for the seconds that replays took; what was missed is said and is exit code 3.
+seed, same figures, except the seconds of replays; a missed bar is printed and gives exit code 3.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def first_share_experiment(logs: tuple[Path, ...], workers: int | None, output: 
 @_WORKERS
 @output_option
 def known_run_times_experiment(logs: tuple[Path, ...], workers: int | None, output: str) -> int:
-    """Replay SWF logs under the hybrid platform with its order, its planned lengths, both or neither known."""
+    """Replay SWF logs under the hybrid platform with known run times for its order, its planned lengths, both or
+    neither."""
     from cotide_sim.experiments.backfilling.known_run_times import run
 
     with progress_bar() as progress:
@@ -243,7 +245,7 @@ def _print_platform(report: platform.Report) -> None:
 
 
 def _print_classes(log: platform.LogResult) -> None:
-    """Print who pays for the mean: waits and slowdowns by class of job, ours beside those of two rivals."""
+    """Print the cost of the mean by class of job: waits and slowdowns, Cotide's next to those of two rivals."""
     rows = {(row.policy, row.source): row for row in log.rows}
     shown = (rows["hybrid", "learned"], rows["easy", "request"], rows["easy-sjbf", "learned"])
     for figure, of in (("wait h: mean, p99, longest", _waits), ("slowdown: mean, p99, largest", _slowdowns)):

@@ -1,7 +1,8 @@
-"""`cotide experiment capacity`: container-based provisioning beside its rivals (Zhang and Boutaba 2014, sec. III).
+"""`cotide experiment capacity`: container-based provisioning compared with its rivals (Zhang and Boutaba 2014, sec.
+III).
 
 Called by `experiment_command`. Hands over to `cotide_sim.experiments.capacity` and prints. Invariant: the same data and
-seeds, the same figures, but for the seconds that decisions took; what was missed is said and is exit code 3.
+seeds, the same figures, except the seconds of decisions; a missed bar is printed and gives exit code 3.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ DEFAULT_LEVEL = 0.25
 @click.option("--hours", type=FiniteRange(0.5, 72), help="Hours that count, at most; for a first look.")
 @click.option(
     "--tuning-seeds", type=click.IntRange(1, 20), default=2, show_default=True,
-    help="Seeds from 101 on, on which each contender's setting is chosen.",
+    help="Seeds from 101 on, used to choose each contender's setting.",
 )  # fmt: skip
 @click.option(
     "--service-level", type=FiniteRange(0, 1, min_open=True, max_open=True), default=DEFAULT_LEVEL, show_default=True,
-    help="Of ours at the default: the quantile of demand up to which machines are started before it comes.",
+    help="Quantile of demand for which Cotide's default starts machines in advance.",
 )  # fmt: skip
 @click.option(
     "--stabilization-seconds", type=FiniteRange(0, 3600), default=0.0, show_default=True,
-    help="Machines of every contender go when they were not wanted for so long.",
+    help="Seconds without need after which machines of every contender stop.",
 )  # fmt: skip
 @run_options
 def command(

@@ -1,7 +1,8 @@
-"""`cotide experiment consolidation`: Tables I and II and Figs. 5 to 10 of Wen et al., the paper's figures beside ours.
+"""`cotide experiment consolidation`: Tables I and II and Figs. 5 to 10 of Wen et al., the paper's figures next to
+Cotide's.
 
-Called by `experiment_command`. Hands over to `cotide_sim.experiments.consolidation` and prints what comes back.
-Invariant: same options, same numbers; exit code 3 where a stated bar is missed.
+Called by `experiment_command`. Hands over to `cotide_sim.experiments.consolidation` and prints the results. Invariant:
+same options, same numbers; exit code 3 when a stated bar is missed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`cotide experiment consolidation-traces`: consolidation over days of recorded loads, rule beside rule.
+"""`cotide experiment consolidation-traces`: consolidation over days of recorded loads, rules side by side.
 
-Called by `experiment_command`. Hands over to `cotide_sim.experiments.consolidation.traces` and prints what comes back.
-Invariant: same files, same options, same numbers; exit code 3 where a stated bar is missed.
+Called by `experiment_command`. Hands over to `cotide_sim.experiments.consolidation.traces` and prints the results.
+Invariant: same files, same options, same numbers; exit code 3 when a stated bar is missed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`cotide experiment easy-variants`: EASY under the readings that simulators differ in, beside published figures.
+"""`cotide experiment easy-variants`: EASY under the readings that simulators differ in, compared with published
+figures.
 
 Called by `experiment_command`. Reads logs, hands over to `cotide_sim.experiments.backfilling.easy_variants` and prints.
-Invariant: same logs, same figures; a published figure that its own reading misses is said and is exit code 3.
+Invariant: same logs, same figures; a published figure that its own reading misses is printed and gives exit code 3.
 """
 
 from __future__ import annotations

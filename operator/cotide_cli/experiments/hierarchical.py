@@ -1,7 +1,7 @@
-"""`cotide experiment hierarchical`: scheduling with and without prediction, beside the figures of Jiang et al.
+"""`cotide experiment hierarchical`: scheduling with and without prediction, compared with the figures of Jiang et al.
 
-Called by `experiment_command`. Invariant: same files and seed, same numbers; a stated bar that was missed is said and
-is exit code 3.
+Called by `experiment_command`. Invariant: same files and seed, same numbers; a missed bar is printed and gives exit
+code 3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`cotide experiment host-load`: forecasts of host load beside the predictors that others use.
+"""`cotide experiment host-load`: forecasts of host load compared with common predictors.
 
-Called by `experiment_command`. Invariant: same files and seed, same numbers; a stated bar that was missed is said and
-is exit code 3.
+Called by `experiment_command`. Invariant: same files and seed, same numbers; a missed bar is printed and gives exit
+code 3.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _NUMBER: Final = ".6f"
 )
 @click.option("--set", "sets", type=click.Choice(SETS), multiple=True, help="Only these sets of --data.")
 @click.option("--hosts", type=click.IntRange(min=1), help="At most so many hosts of each set, drawn by the seed.")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of all draws.")
 @click.option(
     "--workers", type=click.IntRange(0, MAX_WORKERS), default=0, show_default=True, help="Processes that fit ARMA."
 )
-@click.option("--allocated", is_flag=True, help="What batch pods will hold at slot starts, on days of tasks instead.")
+@click.option("--allocated", is_flag=True, help="Forecast the load of batch pods, on days of tasks instead.")
 @click.option(
     "--seeds", type=click.IntRange(2, 1000), default=10, show_default=True, help="Days of --allocated, from --seed on."
 )
@@ -60,7 +60,7 @@ def command(
     output: str,
     plot: Path | None,
 ) -> int:
-    """Forecast host load on real series, beside the predictors that others use.
+    """Forecast host load on real series, compared with common predictors.
 
     Without --data and --series it runs on generated series.
     """
@@ -88,7 +88,7 @@ def command(
 
 
 def _allocated(seeds: range, output: str) -> int:
-    """Compare the forecasts of what batch and gratis pods hold."""
+    """Compare the forecasts of the load of batch and gratis pods."""
     from cotide_sim.experiments.host_load.allocated import run
 
     report = run(seeds, progress=lambda text: click.echo(text, err=True))
@@ -135,7 +135,7 @@ def _print_allocated(report: AllocatedReport) -> None:
 def _readers(
     data: Path | None, own: tuple[Path, ...], sets: tuple[str, ...], seed: int
 ) -> list[Callable[[], LoadSeries]]:
-    """Return what reads each set, so that only one is in memory at a time."""
+    """Return a reader for each set, so that only one set is in memory at a time."""
     from cotide_sim.traces.load import alibaba2018, google_load, vm_load
     from cotide_sim.traces.load.any_load import read_load_series
     from cotide_sim.workloads.generated_load import generated_load

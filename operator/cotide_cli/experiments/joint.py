@@ -1,7 +1,7 @@
-"""`cotide experiment joint`: all predictions at once, beside each alone and beside reserves without any forecast.
+"""`cotide experiment joint`: all predictions at once, compared with each alone and with reserves without forecasts.
 
 Called by `experiment_command`. Hands over to `cotide_sim.experiments.joint` and prints. Invariant: same options and
-files, same numbers; a stated bar that was missed is said and is exit code 3.
+files, same numbers; a missed bar is printed and gives exit code 3.
 """
 
 from __future__ import annotations

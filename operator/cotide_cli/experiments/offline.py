@@ -1,8 +1,9 @@
-"""`cotide experiment offline`: total completion time of the approximation algorithms, beside the paper's figures.
+"""`cotide experiment offline`: total completion time of the approximation algorithms, compared with the paper's
+figures.
 
 Called by `experiment_command`. Reads a log if one is named, hands over to `cotide_sim.experiments.offline.completion`
-and prints. Invariant: same options, same numbers, but for the run times; a statement of the paper that the run does not
-show is said, and is exit code 3.
+and prints. Invariant: same options, same numbers, except the run times; a statement of the paper that the run does not
+confirm is printed and gives exit code 3.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def command(
 
 
 def log_sizes(trace: Path) -> tuple[Integers, Integers]:
-    """Return (n,) run seconds and processors of a log's jobs: a size is what a job took, whatever was asked for."""
+    """Return (n,) run seconds and processors of a log's jobs: a size is the resources that a job took, whatever it
+    requested."""
     from cotide_sim.traces.jobs.swf import read_swf
     from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
 

@@ -74,7 +74,7 @@ def _print(report: Report) -> None:
 def _print_stretch(report: Report) -> None:
     from cotide_sim.experiments.offline.claims import TABLE_3_2
 
-    click.echo("average stretch beside Table 3.2, and by what factor it is off: of all nine lists, of the six in order")
+    click.echo("average stretch next to Table 3.2, and the factor between: of all nine lists, of the six in order")
     lines = [["workload", "lists", *TABLE_3_2, "off", "in order"]]
     lines.append(["", "the paper", *(f"{printed[0]:.1f}" for printed in TABLE_3_2.values()), "", ""])
     for row in report.stretch:

@@ -1,7 +1,6 @@
-"""What experiments over seeds have in common on the command line: seeds, processes, output, where the plot goes, and
-how the report is printed.
+"""Common options of experiments over seeds: seeds, processes, output, the plot's path, and the printing of the report.
 
-Called by the commands beside it. Invariant: a path that can't be used is told before the run begins.
+Called by the commands of this folder. Invariant: an invalid path is refused before the run begins.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 journal_option = click.option(
     "--journal",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Keeps each run that ended; the same command goes on there. Begin another one after a change of the code.",
+    help="Keeps each ended run; the same command continues there. Use a new one after a change of the code.",
 )
-"""Of every experiment with such a journal, as `journal`."""
+"""Option of every experiment with such a journal, as `journal`."""
 plot_option = click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
-"""Of every experiment with figures, as `plot`."""
+"""Option of every experiment with figures, as `plot`."""
 
 
 def seed_options(command: Command) -> Command:
@@ -44,13 +43,13 @@ def run_options(command: Command) -> Command:
 
 
 def print_report(report: Any, output: str, table: Callable[[Any], None], **beside: Any) -> int:
-    """Print what an experiment found; return the exit code: 3 where it missed a stated bar.
+    """Print the result of an experiment; return the exit code: 3 when it missed a stated bar.
 
     Parameters
     ----------
     report : a dataclass with ``missed``.
     table : prints it for people.
-    beside : what else stands in the document, before the report.
+    beside : further entries of the document, before the report.
     """
     if output == "table":
         table(report)

@@ -1,7 +1,8 @@
-"""`cotide experiment phases`: phase-level scheduling beside task level and slots (Zhang and Boutaba 2014, sec. IV).
+"""`cotide experiment phases`: phase-level scheduling compared with task level and slots (Zhang and Boutaba 2014, sec.
+IV).
 
-Called by `experiment_command`. Hands over to `cotide_sim.experiments.phases` and prints. Invariant: the same seeds, the
-same figures; a bar that was missed is said and is exit code 3.
+Called by `experiment_command`. Hands over to `cotide_sim.experiments.phases` and prints. Invariant: the same seeds give
+the same figures; a missed bar is printed and gives exit code 3.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--rule", "rules", multiple=True, metavar="NAME",
-    help="Only these, beside phases, task-utility and task, which always run; may be given again.",
+    help="Only these, in addition to phases, task-utility and task, which always run; may be given again.",
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
@@ -45,7 +46,7 @@ def command(
     output: str,
     plot: Path | None,
 ) -> int:
-    """Schedule jobs by the phases of their tasks, and by what other schedulers see of them.
+    """Schedule jobs by the phases of their tasks, and by the data that other schedulers use.
 
     Each rule runs with the setting that is best on seeds of its own. The mixes take minutes, and so does each log.
     """

@@ -1,7 +1,7 @@
-"""`cotide experiment placement`: servers over data centres beside rivals (Zhang and Boutaba 2014, sec. II).
+"""`cotide experiment placement`: servers over data centres compared with rivals (Zhang and Boutaba 2014, sec. II).
 
 Called by `experiment_command`. Hands over to `cotide_sim.experiments.placement` and prints. Invariant: the same data
-and seeds, the same figures, but for the seconds that decisions took; what was missed is said and is exit code 3.
+and seeds, the same figures, except the seconds of decisions; a missed bar is printed and gives exit code 3.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--tuning-seeds", type=click.IntRange(1, 20), default=2, show_default=True,
-    help="Seeds from 101 on, on which each contender's setting is chosen.",
+    help="Seeds from 101 on, used to choose each contender's setting.",
 )  # fmt: skip
 @run_options
 def command(

@@ -1,7 +1,7 @@
-"""`cotide experiment qpsm-waiting`: total waiting under QPSM, FIFO and random order, beside the paper's Table 4.
+"""`cotide experiment qpsm-waiting`: total waiting under QPSM, FIFO and random order, compared with the paper's Table 4.
 
 Called by `experiment_command`. Trains the models, hands over to `cotide_sim.experiments.qpsm.waiting` and prints.
-Invariant: same options and files, same numbers; a stated bar that was missed is said and is exit code 3.
+Invariant: same options and files, same numbers; a missed bar is printed and gives exit code 3.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @output_option
 @click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
 def command(data: Path | None, repeats: int, seed: int, output: str, plot: Path | None) -> int:
-    """Deploy 64 batch jobs beside a service at seven request rates, under QPSM, FIFO and random order."""
+    """Deploy 64 batch jobs next to a service at seven request rates, under QPSM, FIFO and random order."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -75,14 +75,14 @@ def _print(report: Report) -> None:
             f"{misjudged.broke_though_accepted} break though accepted, "
             f"{misjudged.held_though_refused} hold though refused"
         )
-        click.echo(f"{misjudged.model}: of {misjudged.verdicts} verdicts on one job beside the service {wrong}")
+        click.echo(f"{misjudged.model}: of {misjudged.verdicts} verdicts on one job next to the service {wrong}")
     for gain in report.gains:
         means = f"{gain.ours:.1%} less than {gain.rival} on average over rates, {gain.paper:.1%} in the paper"
         click.echo(f"qpsm waits {means}")
     for name, count in report.inactive.items():
         click.echo(f"{name} in the place of qpsm misses {count} bar(s)")
     for rate in report.unjudged:
-        click.echo(f"at {rate:,} requests/s no job may be deployed beside the service: not judged")
+        click.echo(f"at {rate:,} requests/s no job may be deployed next to the service: not judged")
     bars = "at each rate less waiting, no fewer deployments and no more time over the limit than fifo and random, on"
     bars += " average the paper's shares"
     click.echo(f"every stated bar was reached: {bars}" if not report.missed else "\n".join(["missed:", *report.missed]))

@@ -1,7 +1,7 @@
-"""`cotide experiment run-times LOG...`: how good run-time forecasts are on logs of batch systems.
+"""`cotide experiment run-times LOG...`: the quality of run-time forecasts on logs of batch systems.
 
 Called by `experiment_command`. Reads SWF logs, hands them to `cotide_sim.experiments.backfilling.run_times` and prints
-the figures. Invariant: same log, same figures, but for the seconds that it took; data on stdout, progress on stderr.
+the figures. Invariant: same log, same figures, except the measured seconds; data on stdout, progress on stderr.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def command(logs: tuple[Path, ...], rebuild_days: int, journal: Path | None, out
         if journal is not None:
             kept = opened.enter_context(KeptFigures(journal, "run-times", ("log", "part"), {}))
             for remark in kept.remarks:
-                _say(remark)
+                _print_to_stderr(remark)
         bar = opened.enter_context(Progress(console=Console(stderr=True), transient=True))
         for path in logs:
             steps: dict[str, TaskID] = {}
             report_step = partial(_report_step, bar, steps, path.name)
-            reports.append(run(path, rebuild_days=rebuild_days, kept=kept, progress=report_step, emit=_say))
+            reports.append(run(path, rebuild_days=rebuild_days, kept=kept, progress=report_step, emit=_print_to_stderr))
     if output != "table":
         click.echo(as_text([asdict(report) for report in reports], output))
         return 0
@@ -61,7 +61,7 @@ def command(logs: tuple[Path, ...], rebuild_days: int, journal: Path | None, out
     return 0
 
 
-def _say(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     click.echo(text, err=True)
 
 

@@ -1,7 +1,7 @@
-"""`cotide experiment services`: the latency guard beside unlike services that appear over time, service by service.
+"""`cotide experiment services`: the latency guard with unlike services that appear over time, service by service.
 
 Called by `experiment_command`. Hands over to `cotide_sim.experiments.services` and prints. Invariant: same options and
-files, same numbers; a stated bar that was missed is said and is exit code 3.
+files, same numbers; a missed bar is printed and gives exit code 3.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--workers", type=WORKERS, default=1, show_default=True, help="Processes, one seed each.")
 @output_option
 def command(data: Path | None, seed: int, seeds: int, services: int, workers: int, output: str) -> int:
-    """Judge the latency guard by service, from the first sample to the thousandth, beside its rivals.
+    """Judge the latency guard by service, from the first sample to the thousandth, compared with its rivals.
 
     A seed takes about three minutes of processor time.
     """

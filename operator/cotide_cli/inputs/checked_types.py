@@ -1,8 +1,7 @@
-"""Types of options whose values are checked as they are read, before any work: seeds, processes, folders, outputs.
+"""Types of options with values that are checked before any work: seeds, processes, folders, outputs.
 
-Used by the experiments, and by all commands that write a page or a plot. An hour of work whose figure has nowhere to
-go, or whose seed a library refuses in its own words, is lost. Invariant: what is refused is one sentence that names the
-option.
+Used by the experiments, and by all commands that write a page or a plot. An hour of work is lost when its figure can't
+be written, or when a library refuses its seed. Invariant: a refusal is one sentence that names the option.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ SEED: Final = click.IntRange(0, MAX_SEED)
 WORKERS: Final = click.IntRange(1, MAX_WORKERS)
 REPEATS: Final = click.IntRange(1, MAX_REPEATS)
 DATA: Final = "cotide.data"
-"""Where a context keeps the folder of traces, and the option that named it."""
+"""Key of a context for the folder of traces, and the option that named it."""
 
 
 class DataFolder(click.Path):
-    """A folder of traces, which must be there."""
+    """A folder of traces, which must exist."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return its path.
@@ -38,7 +37,7 @@ class DataFolder(click.Path):
         Raises
         ------
         InputError
-            When there is none.
+            When there is no such folder.
         """
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         try:
@@ -69,7 +68,7 @@ class OutputFile(click.Path):
 
 
 class PlotFile(OutputFile):
-    """A plot, told by its ending."""
+    """A plot with a known file ending."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return its path.
@@ -77,7 +76,7 @@ class PlotFile(OutputFile):
         Raises
         ------
         InputError
-            When no plot can be written there, or none at all on this machine.
+            When no plot can be written to that path, or on this machine at all.
         """
         from cotide_sim.experiments import figure_file
 
@@ -86,7 +85,7 @@ class PlotFile(OutputFile):
 
 
 def of_data(error: InputError, ctx: click.Context) -> InputError:
-    """Return an error about a file of the folder of traces with the option that named it; others as they are."""
+    """Return an error about a file of the folder of traces with the option that named it; other errors unchanged."""
     path, option = ctx.meta.get(DATA, (None, None))
     if path is None or error.file is None or error.field is not None or not Path(error.file).is_relative_to(path):
         return error
@@ -94,12 +93,12 @@ def of_data(error: InputError, ctx: click.Context) -> InputError:
 
 
 def check_output(path: Path, option: str | None) -> None:
-    """Refuse a file that can't be written; what is there stays as it is, and what is not there is not there after it.
+    """Refuse a file that can't be written; an existing file stays unchanged, and no new file remains.
 
     Raises
     ------
     InputError
-        When it is a folder, has no folder around it, or the system says no.
+        When it is a folder, its folder does not exist, or the system refuses it.
     """
     try:
         if path.is_dir():
@@ -110,7 +109,7 @@ def check_output(path: Path, option: str | None) -> None:
             raise InputError(f"{_short(path)} can't be written here; name another file", field=option)
         if path.exists():
             return
-        # A folder that says it may be written to may be full, or take no files at all, as those of the kernel.
+        # A writable folder may be full, or accept no files at all, like those of the kernel.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         path.unlink()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Where `consolidate` and `whatif` read a cluster from: a live one by the official client, or a ledger."""
+"""Source of the cluster for `consolidate` and `whatif`: a live one through the official client, or a ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def cluster_options(command: F) -> F:
-    """Add the options that say which cluster."""
+    """Add the options that select the cluster."""
     for option in (
         click.option(
             "--config",
@@ -42,27 +42,29 @@ def cluster_options(command: F) -> F:
 def read_picture(
     ledger: Path | None, at: float | None, kubeconfig: str | None, context: str | None, config: Path | None = None
 ) -> Picture:
-    """Read the cluster; what could not be read is said on stderr.
+    """Read the cluster; unreadable objects are reported on stderr.
 
     Raises
     ------
     InputError
-        When the ledger can't be read or is none, a time is given without a ledger or is none, a configuration is given
-        with a ledger, or the configuration has a fault.
+        When the ledger can't be read or is invalid; when a time is invalid or given without a ledger; when a
+        configuration is given with a ledger, or has a fault.
     """
     from cotide_operator.config.settings import read_settings
     from cotide_operator.consolidation.official_client import OfficialClient
     from cotide_operator.consolidation.picture import picture_of_ledger
 
     if at is not None and not isfinite(at):
-        raise InputError(f"{at:g} is no number of seconds", field="--at")
+        raise InputError(f"{at:g} is not a number of seconds", field="--at")
     if ledger is None:
         if at is not None:
             raise InputError("names a time of a ledger, which is not given", field="--at")
         picture = OfficialClient(kubeconfig, context, read_settings(config)).read()
     else:
         if config is not None:
-            raise InputError("says how a live cluster is read; a ledger holds what was decided", field="--config")
+            raise InputError(
+                "configures the reading of a live cluster; a ledger already holds decisions", field="--config"
+            )
         file = ledger_file(ledger)
         try:
             with ledger_lines(file) as lines:

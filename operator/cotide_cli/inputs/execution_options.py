@@ -1,4 +1,4 @@
-"""Options that say where cells run.
+"""Options that select where cells run.
 
 Used by `cotide sweep` and `cotide lab run`, as the argument ``execution``.
 """
@@ -19,7 +19,7 @@ class ExecutionOptions:
     Attributes
     ----------
     workers : processes of this machine; None for one for each core.
-    dask : address of a scheduler whose workers are asked instead.
+    dask : address of a Dask scheduler; its workers run the cells instead.
     """
 
     workers: int | None

@@ -1,7 +1,7 @@
-"""`FiniteRange`: an option's number within bounds that is a number.
+"""`FiniteRange`: a finite number of an option, within bounds.
 
-Used by all commands with such options. `click.FloatRange` lets nan through, since every comparison with it is false,
-and infinity where there is no upper bound.
+Used by all commands with such options. `click.FloatRange` accepts nan, since every comparison with it is false, and
+infinity without an upper bound.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cotide_core.errors import InputError
 
 
 class FiniteRange(click.FloatRange):
-    """A `click.FloatRange` without nan and without infinity, but for a default."""
+    """A `click.FloatRange` without nan and without infinity, except as a default."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number.
@@ -23,7 +23,7 @@ class FiniteRange(click.FloatRange):
         Raises
         ------
         InputError
-            When it is none.
+            When it is not a finite number.
         """
         found = super().convert(value, param, ctx)
         if isinstance(value, str) and not math.isfinite(found):

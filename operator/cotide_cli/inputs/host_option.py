@@ -1,4 +1,4 @@
-"""What a user may name as the host to listen on; used by every command that serves something."""
+"""The option for the host to listen on; used by every command that serves something."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 def host(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return a host's name or address; what the system could not even look up is told before anything starts."""
+    """Return a host's name or address; a name that the system can't look up is refused before anything starts."""
     if value is None:
         return None
     try:

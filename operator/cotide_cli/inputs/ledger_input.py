@@ -1,7 +1,7 @@
-"""A ledger on disk, for the commands that read one: its lines, and nothing of a file that is surely none.
+"""A ledger on disk, for the commands that read one: its lines; other files are refused early.
 
-Used by `cluster_input`, `replay_command` and `report_command`. Lines are read one by one, so that the first is looked
-at here: a file without any, or a device, would be read to its end, which may never come.
+Used by `cluster_input`, `replay_command` and `report_command`. Lines are read one by one, so the first one is checked
+here. Otherwise a file without lines, or a device, would be read to its end, which may never come.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cotide_sim.traces.bounded_text import MAX_LEDGER, MAX_LEDGER_LINE, bounded_
 
 LEDGER_NAME: Final = "ledger.jsonl"
 FIRST_BYTES: Final = 16 << 20
-"""Of the first line, which holds the configuration. Chosen: a hundred times what the longest takes."""
+"""Limit of the first line, which holds the configuration. Chosen: a hundred times the longest one."""
 
 
 def ledger_file(ledger: Path) -> Path:
@@ -28,12 +28,12 @@ def ledger_file(ledger: Path) -> Path:
 
 @contextmanager
 def ledger_lines(file: Path) -> Iterator[Iterator[bytes]]:
-    """Open a ledger and give its lines.
+    """Open a ledger and yield its lines.
 
     Raises
     ------
     InputError
-        When it can't be read, or is none by its first line.
+        When it can't be read, or its first line is not that of a ledger.
     """
     try:
         with file.open("rb") as opened:

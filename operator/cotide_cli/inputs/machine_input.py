@@ -1,7 +1,7 @@
-"""`cotide simulate --machines`: the machines that a trace's jobs are placed on, and the replay there.
+"""`cotide simulate --machines`: the machines for a trace's jobs, and the replay on them.
 
-Called by `simulate_command`. Invariant: every schedule has passed the check of machines before it is returned; what was
-left out or fits no machine is said with its file and line.
+Called by `simulate_command`. Invariant: every schedule has passed the check of machines before it is returned; skipped
+jobs and jobs that fit no machine are reported with file and line.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def check_machine_options(
 
 
 def on_machines(given: Input, which: str, capacity: str | None, *, skip: bool) -> Input:
-    """Return the jobs with the machines that ``which`` names, and say on stderr what they are.
+    """Return the jobs with the machines that ``which`` names, and report the machines on stderr.
 
     Raises
     ------
     InputError
-        When the trace knows no machines, a machine file is broken, or a job fits none of them.
+        When the trace has no machines, a machine file is broken, or a job fits none of them.
     """
     from cotide_sim.trace_replay.machine_jobs import machine_jobs_of
     from cotide_sim.traces.jobs.machines import RESOURCES
@@ -113,12 +113,12 @@ def _amounts(text: str) -> dict[str, float]:
 def replay_on_machines(
     found: MachineJobs, policies: Sequence[ReplayPolicy | UserPolicy], runtime: Runtime, seed: int
 ) -> list[Schedule]:
-    """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command.
+    """Run the policies one after another; a schedule that fails its check is a programming error and ends the command.
 
     Raises
     ------
     InputError
-        When a policy knows one pool only.
+        When a policy supports one pool only.
     """
     from cotide_sim.trace_replay.machine_runner import machine_faults_of, run_on_machines
     from cotide_sim.trace_replay.user_policy import UserPolicy

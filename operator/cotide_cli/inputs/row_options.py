@@ -1,4 +1,4 @@
-"""Options that say which rows of a trace count, and as what.
+"""Options that select the rows of a trace that count, and their meaning.
 
 Used by `cotide simulate` and `cotide sweep`, as the argument ``rows``.
 """

@@ -76,7 +76,7 @@ def sample_options(tables: str, limits: str) -> Callable[[F], F]:
 
     Parameters
     ----------
-    tables, limits : what --table and --limits say of themselves.
+    tables, limits : help texts of --table and --limits.
     """
     return option_group(
         "Samples",

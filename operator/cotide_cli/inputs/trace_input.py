@@ -1,7 +1,7 @@
-"""What `cotide simulate` replays: a trace from a file, or jobs from a generator, and what was done to get it.
+"""Input of `cotide simulate`: a trace from a file, or jobs from a generator, and the steps of its preparation.
 
-Called by `simulate_command`. Reads, cleans and says on stderr what happened to rows. Invariant: a broken row is told
-with its file and line and counted, whatever the format; nothing is dropped without a word.
+Called by `simulate_command`. Reads, cleans and reports the outcome of rows on stderr. Invariant: a broken row is
+reported with its file and line and counted, in any format; every dropped row is reported.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ FORMATS: Final = ("swf", "alibaba2017", "openb", "google2011", "ledger")
 GENERATORS: Final = ("synth1", "synth2", "lublin")
 """As `cotide_sim.workloads.generated_log.GENERATORS`."""
 FAULTS_SHOWN: Final = 20
-"""Broken rows told one by one; more are told as a number. Chosen."""
+"""Broken rows that are reported one by one; further ones are reported as a number. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Jobs and where they are from.
+    """Jobs and their source.
 
     Attributes
     ----------
-    described : how rows became jobs, or the generator, in one line.
+    described : the conversion of rows to jobs, or the generator, in one line.
     rows, broken_rows : of the file; a generator's are its jobs, and none.
-    rules : what each rule of the cleaning touched, as plain data.
+    rules : effect of each rule of the cleaning, as plain data.
     format : of the file; ``generated`` for a generator.
-    conversion : how demands became processors; empty where they are processors.
+    conversion : the conversion of demands to processors; empty when they are processors.
     trace : as read from a file.
-    rows_of_jobs : (n,) the row of the trace that each job was made of.
-    machine_jobs : the jobs with what they ask for and the machines, where they are replayed on machines.
-    recorded : what happened when the trace was recorded: ``jobs`` whose wait is known, and their means; None for none.
+    rows_of_jobs : (n,) the row of the trace of each job.
+    machine_jobs : the jobs with their requests and the machines, when they are replayed on machines.
+    recorded : results at the recording of the trace: ``jobs`` with a known wait, and their means; None without any.
     """
 
     jobs: BatchJobs
@@ -61,12 +61,12 @@ class Input:
 
 
 def from_file(path: Path, form: Any, resources: Any, on_bad: OnBad, cleaning: Cleaning) -> Input:
-    """Read a trace, clean it, and say on stderr what became of its rows.
+    """Read a trace, clean it, and report the outcome of its rows on stderr.
 
     Raises
     ------
     InputError
-        When the file can't be read, or at what ``on_bad`` makes fatal.
+        When the file can't be read, or at a row that ``on_bad`` makes fatal.
     """
     from cotide_sim.traces.jobs.any_log import read_any_log
     from cotide_sim.traces.jobs.swf_cleaning import clean
@@ -91,7 +91,7 @@ def from_file(path: Path, form: Any, resources: Any, on_bad: OnBad, cleaning: Cl
 
 
 def _recorded(jobs: BatchJobs, cleaned: CleaningReport) -> dict[str, float] | None:
-    """Return how the jobs fared under the scheduler that they were recorded with, as far as the trace tells."""
+    """Return the results of the jobs under the recorded scheduler, as far as the trace has them."""
     from cotide_sim.trace_replay.metrics import bounded_slowdown
 
     known = cleaned.waits >= 0
@@ -106,7 +106,7 @@ def _recorded(jobs: BatchJobs, cleaned: CleaningReport) -> dict[str, float] | No
 
 
 def emit(trace: JobTrace, cleaned: CleaningReport) -> None:
-    """Say on stderr how a trace was read and what became of its rows."""
+    """Report on stderr how a trace was read and the outcome of its rows."""
     log = trace.log
     if trace.conversion:
         click.echo(f"{log.file}: read as {trace.format}: {trace.conversion}", err=True)

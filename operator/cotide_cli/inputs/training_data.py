@@ -1,7 +1,7 @@
-"""Where training samples come from: measured tables, CSV files of samples, or a recorded ledger.
+"""Sources of training samples: measured tables, CSV files of samples, or a recorded ledger.
 
-Called by `cotide train` and `cotide evaluate`. Reads files and hands core values on. Invariant: every sample comes
-from one row or one ledger entry; what can't be used is an `InputError` that names file, line and column.
+Called by `cotide train` and `cotide evaluate`. Reads files and hands core values on. Invariant: every sample comes from
+one row or one ledger entry; an invalid entry is an `InputError` that names file, line and column.
 
 CSV of QoS samples, one measured mix a row, any column order::
 
@@ -9,7 +9,7 @@ CSV of QoS samples, one measured mix a row, any column order::
 
 ``jobs`` lists the batch pods on the node as ``type:count:input_bytes`` (bytes summed over the count), with ``;``
 between types; empty for none. ``service`` is the Workload that was measured, as ``namespace/name``; without it the
-samples speak for any service. CSV of completion samples, one finished job a row::
+samples count for any service. CSV of completion samples, one finished job a row::
 
     type, input_bytes, requests_per_second, cpu_pressure, seconds
 """
@@ -53,7 +53,7 @@ def from_ledger(path: Path) -> tuple[QosSamples, CompletionSamples]:
     Raises
     ------
     InputError
-        When it can't be read, or is no ledger.
+        When it can't be read, or is not a ledger.
     """
     file = ledger_file(path)
     try:

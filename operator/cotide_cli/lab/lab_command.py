@@ -1,8 +1,8 @@
-"""`cotide lab`: predictors on one fair track, and what each is worth to the decision behind it.
+"""`cotide lab`: predictors on one fair track, and the value of each for the decision behind it.
 
-Called by `main`. `run` builds cells and hands them to `cotide_sim.lab.track`, `report` reads a journal, `list` names
-what there is. Invariant: data on stdout, progress on stderr; exit 1 when a cell failed, 130 and 143 after Ctrl-C and
-SIGTERM, and then the same command goes on where it stopped; `report --claims` exits 3 when a claim does not hold.
+Called by `main`. `run` builds cells and hands them to `cotide_sim.lab.track`, `report` reads a journal, `list` prints
+the choices. Invariant: data on stdout, progress on stderr. Exit 1 when a cell failed, 130 and 143 after Ctrl-C and
+SIGTERM; then the same command continues where it stopped. `report --claims` exits 3 when a claim does not hold.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class DataOptions:
 
 @dataclass(frozen=True, slots=True)
 class PredictorOptions:
-    """Who is tried, and how."""
+    """The predictors, and the way they are tried."""
 
     predictors: str
     decide: bool
@@ -159,16 +159,18 @@ def run(task: Any, journal: Path, data: DataOptions, tried: PredictorOptions, ex
         pool = Pool(workers or int(joblib.cpu_count())) if cluster is None else Pool(cluster.count, cluster.client)
         try:
             report = run_lab(
-                tasks, journal, pool, retry_failed=execution.retry_failed, emit=_say,
+                tasks, journal, pool, retry_failed=execution.retry_failed, emit=_print_to_stderr,
                 watch=lambda done, total: bar(f"{done} of {total} cells", done / total),
             )  # fmt: skip
         except Stopped as stopped:
-            _say(f"stopped by {signal.Signals(stopped.number).name}; the same command goes on with what is left")
+            _print_to_stderr(
+                f"stopped by {signal.Signals(stopped.number).name}; the same command continues with the rest"
+            )
             return 128 + stopped.number
     for line in _failures(report.failures):
-        _say(line)
+        _print_to_stderr(line)
     counts = f"{report.ran:,} run now, {report.kept:,} kept, {len(report.failures):,} failed"
-    _say(f"{journal}: {counted(len(tasks), 'cell')}, {counts}")
+    _print_to_stderr(f"{journal}: {counted(len(tasks), 'cell')}, {counts}")
     return 1 if report.failures else 0
 
 
@@ -191,7 +193,7 @@ def _failures(outcomes: Sequence[LabOutcome]) -> list[str]:
 @click.option("--claims", is_flag=True, help="Judge the printed claims; exit 3 when one does not hold.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def report(journal: Path, page: Path | None, claims: bool, output: str) -> int:
-    """Show figures with intervals, ranks, and who wins where."""
+    """Show figures with intervals, ranks, and the winner of each task."""
     from dataclasses import asdict
 
     from cotide_sim.lab.claims import judged
@@ -202,7 +204,7 @@ def report(journal: Path, page: Path | None, claims: bool, output: str) -> int:
 
     with LabJournal(journal) as kept:
         for remark in kept.remarks:
-            _say(remark)
+            _print_to_stderr(remark)
         outcomes = list(kept.outcomes.values())
     tables = tables_of(outcomes)
     ranks = ranks_of(tables)
@@ -253,5 +255,5 @@ def _folders(weights: tuple[str, ...]) -> dict[str, Path]:
     return parse_weights(weights)
 
 
-def _say(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     click.echo(text, err=True)

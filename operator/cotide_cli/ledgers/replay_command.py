@@ -1,8 +1,8 @@
 """`cotide replay`: run a recorded ledger through the engine and compare every instruction.
 
-Called by `main`. Reads ``ledger.jsonl`` and, as the ledger names them, the model files beside it; the comparison itself
-is `cotide_core.recording.replay`. Exit 0 when everything was reproduced, 1 at the first difference, a missing or broken
-model included.
+Called by `main`. Reads ``ledger.jsonl`` and, as the ledger names them, the model files next to it; the comparison
+itself is `cotide_core.recording.replay`. Exit 0 when everything was reproduced, 1 at the first difference, a missing or
+broken model included.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROGRESS_CYCLES: Final = 5_000
 
 
 class ModelDirectory:
-    """The models beside a ledger, loaded when the engine first asks for one.
+    """The models next to a ledger, loaded when the engine first asks for one.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ class ModelDirectory:
 def command(ledger: Path, output: str) -> int:
     """Run the recorded LEDGER (a directory or its ledger.jsonl) through the engine and compare.
 
-    Prints how many cycles and instructions were reproduced exactly. At the first difference it names the line and
-    what was expected and got, and exits with 1.
+    Prints the number of exactly reproduced cycles and instructions. At the first difference it prints the line, the
+    expected and the actual instruction, and exits with 1.
     """
     file = ledger_file(ledger)
     with ledger_lines(file) as lines:

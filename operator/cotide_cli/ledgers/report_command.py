@@ -1,6 +1,6 @@
-"""`cotide report`: what shadow mode saw, and what Cotide would have done.
+"""`cotide report`: the observations of shadow mode, and what Cotide would have done.
 
-Called by `main`. Reads the ledger of an operator in shadow and the model files beside it; the figures are made in
+Called by `main`. Reads the ledger of an operator in shadow and the model files next to it; the figures are made in
 `cotide_core.recording.shadow_report`.
 """
 
@@ -32,10 +32,10 @@ from cotide_core.units import counted, format_seconds
 )
 @output_option
 def command(ledger: Path, slot_seconds: float, output: str) -> None:
-    """Say what LEDGER (a directory or its ledger.jsonl), written in shadow mode, comes to.
+    """Summarise LEDGER (a directory or its ledger.jsonl), written in shadow mode.
 
-    Which placements of the cluster's scheduler Cotide would have refused, and why; how much more would have fitted; how
-    long pods would have waited; how good the forecasts were.
+    It shows the placements of the cluster's scheduler that Cotide would have refused, and why; how much more would have
+    fitted; how long pods would have waited; and the quality of the forecasts.
     """
     file = ledger_file(ledger)
     try:
@@ -51,7 +51,7 @@ def _whole(lines: Iterable[bytes], file: Path) -> Iterator[bytes]:
     """Yield the lines that are whole: an operator may be writing its last one, or have died over it."""
     for line in lines:
         if not line.endswith(b"\n"):
-            click.echo(f"{file}: the last line is cut short, and left out", err=True)
+            click.echo(f"{file}: the last line is incomplete and skipped", err=True)
             return
         yield line
 

@@ -1,1 +1,1 @@
-"""`cotide profile`: measure one service beside batch work, on a machine or in a cluster."""
+"""`cotide profile`: measure one service next to batch work, on a machine or in a cluster."""

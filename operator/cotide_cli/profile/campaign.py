@@ -1,8 +1,8 @@
 """An active campaign: window after window until every cell is known, too harmful, or the time is over.
 
-Called by `profile_command`. The way of each window: `next_cell` -> jobs beside the service -> load -> journal.
-Invariant: what was measured is in the journal before the next window begins; stopped anywhere and begun again, a
-campaign goes on where it was.
+Called by `profile_command`. The flow of each window: `next_cell` -> jobs next to the service -> load -> journal.
+Invariant: a measurement is in the journal before the next window begins; after a stop, a campaign continues where it
+was.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Jobs(Protocol):
 
 
 class Machine(Protocol):
-    """Where jobs run (`LocalMachine`, `ClusterMachine`)."""
+    """The machine of the jobs (`LocalMachine`, `ClusterMachine`)."""
 
     def running(self, mix: Mix, jobs: Sequence[BatchJob]) -> AbstractContextManager[Jobs]:
         """Keep a mix running inside the context."""
 
 
 class Meter(Protocol):
-    """Who makes load and measures (`LoadCommand`)."""
+    """Makes load and measures (`LoadCommand`)."""
 
     def measure(self, rate: float, warm_up: float, seconds: float, harm_milliseconds: float, seed: int) -> Reading:
         """Measure one window."""
@@ -53,7 +53,7 @@ class Meter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When a campaign ends early.
+    """Limits that end a campaign early.
 
     Attributes
     ----------
@@ -68,12 +68,12 @@ class Budget:
 def run_campaign(
     journal: Journal, machine: Machine, meter: Meter, budget: Budget, progress: Callable[[str, float], object]
 ) -> str:
-    """Measure until nothing is left to; return why it ended early, or nothing.
+    """Measure until every cell is done; return why it ended early, or an empty string.
 
     Raises
     ------
     InputError, ClusterError
-        When a job or the load fails: a window that measured something else is not kept.
+        When a job or the load fails: a disturbed window is not kept.
     """
     plan = journal.plan
     cells, deadline = plan.cells(), time.monotonic() + budget.seconds
@@ -119,6 +119,6 @@ def run_campaign(
 
 
 def harm_seconds(journal: Journal) -> float:
-    """Return how long windows with a p95 above the limit were, in all."""
+    """Return the total seconds of windows with a p95 above the limit."""
     limit = journal.plan.limit_milliseconds
     return sum(window.seconds for window in journal.windows if window.p95_milliseconds > limit)

@@ -1,7 +1,8 @@
-"""Weights of processes on the cores that they share, as a kubelet sets them: by cgroup, or else by niceness.
+"""Weights of processes on the cores that they share, as a kubelet sets them: by cgroup, or otherwise by niceness.
 
-Used by `local_machine`. Version 1 (``cpu.shares``) and 2 (``cpu.weight``); groups are made inside our own.
-Invariants: a group is gone when its campaign is; where none may be made, niceness gives the same proportion.
+Used by `local_machine`. Version 1 (``cpu.shares``) and 2 (``cpu.weight``); groups are made inside the group of this
+process. Invariants: a group is removed with its campaign; when no group may be made, niceness gives the same
+proportion.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ SHARES_OF_A_CORE: Final = 1024
 NICE_STEP: Final = 1.25
 """Each step of niceness changes a weight by this factor (sched(7))."""
 LEAVE_SECONDS: Final = 1.0
-"""How long a group is waited for until all in it are reaped; one that stays empty harms nobody (chosen)."""
+"""Seconds to wait until all processes of a group are reaped; an empty remaining group does no harm (chosen)."""
 _ROOT: Final = Path("/sys/fs/cgroup")
 
 
 class CpuGroup:
-    """One group, as a context; ``directory`` is None where none may be made."""
+    """One group, as a context; ``directory`` is None when no group may be made."""
 
     def __init__(self, name: str, millicores: int) -> None:
         self._name = f"cotide-{os.getpid()}-{name}"
@@ -35,7 +36,7 @@ class CpuGroup:
         for own, file, weight in _hierarchies(self._millicores):
             directory = own / self._name
             try:
-                # One of an earlier window may still be there: who was killed in it is reaped a moment later.
+                # A group of an earlier window may still exist: its killed processes are reaped a moment later.
                 directory.mkdir(exist_ok=True)
                 (directory / file).write_text(f"{weight}\n")
             except OSError:
@@ -53,7 +54,7 @@ class CpuGroup:
                 time.sleep(0.01)
 
     def is_used(self) -> bool:
-        """Whether a process is in it; also where there is no group, since nothing is waited for then."""
+        """Whether a process is in it; True without a group, since there is no wait then."""
         if self.directory is None:
             return True
         try:
@@ -66,7 +67,7 @@ class CpuGroup:
 
         Parameters
         ----------
-        beside_millicores : what the heaviest on these cores requests: it stays at niceness 0.
+        beside_millicores : the largest request on these cores: it stays at niceness 0.
         """
         if self.directory is not None:
             return f"echo $$ > {self.directory}/cgroup.procs; "
@@ -75,7 +76,7 @@ class CpuGroup:
 
 
 def _removed(directory: Path) -> bool:
-    """Remove a group; False while somebody is in it who was killed and is not reaped yet."""
+    """Remove a group; False while it has a killed process that is not reaped yet."""
     try:
         directory.rmdir()
     except FileNotFoundError:
@@ -86,9 +87,10 @@ def _removed(directory: Path) -> bool:
 
 
 def _hierarchies(millicores: int) -> list[tuple[Path, str, int]]:
-    """Return where a group might be made: the directory of our own, the file of the weight, the weight."""
+    """Return the possible places of a group: the directory of this process's group, the file of the weight, the
+    weight."""
     shares = max(2, millicores * SHARES_OF_A_CORE // 1000)
-    # As runc turns shares into weights: 2 to 262144 becomes 1 to 10000.
+    # As runc converts shares to weights: 2 to 262144 becomes 1 to 10000.
     weight = 1 + (shares - 2) * 9999 // 262142
     found = []
     try:

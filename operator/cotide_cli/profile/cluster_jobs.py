@@ -1,8 +1,8 @@
 """Batch jobs as pods on the service's node, through the official client.
 
-Used by `campaign` and `passive`. Pods are put on the node by name, so that no scheduler has to agree, with the labels
-and annotations that Cotide learns by. One that ended is made again. Invariant: every pod that was made has the label
-`CAMPAIGN`, and is deleted when the context is left, after a failure, too.
+Used by `campaign` and `passive`. Pods name their node, so that no scheduler is involved, and have the labels and
+annotations that Cotide learns from. A pod that ended is made again. Invariant: every pod of a campaign has the label
+`CAMPAIGN`, and is deleted when the context is left, also after a failure.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ CAMPAIGN: Final = "cotide.dev/profile"
 POLL_SECONDS: Final = 0.5
 """Between two looks at the pods (chosen)."""
 START_SECONDS: Final = 120.0
-"""How long pods may take until they run: an image may have to be pulled (chosen)."""
+"""Seconds that pods may take until they run: an image may have to be pulled (chosen)."""
 
 
 class PodMix:
-    """Pods that are kept running; what ended since `mark`. Their cpu is not known here."""
+    """Pods that are kept running, and those that ended since `mark`. Their cpu is unknown here."""
 
     def __init__(self) -> None:
         self.fault = ""
@@ -39,7 +39,7 @@ class PodMix:
         self._lock = threading.Lock()
 
     def mark(self) -> None:
-        """Begin the window: forget what ended so far."""
+        """Begin the window: forget the pods that ended so far."""
         with self._lock:
             self._ended = []
 
@@ -59,7 +59,7 @@ class PodMix:
 
 
 class ClusterMachine:
-    """Where the jobs run: one node of a cluster.
+    """The machine of the jobs: one node of a cluster.
 
     Parameters
     ----------
@@ -105,13 +105,14 @@ class ClusterMachine:
             self._clear()
 
     def pods_of_node(self) -> list[dict[str, Any]]:
-        """Return what runs on the node, as the API has it; an odd pod is an error: it may be batch, of any type."""
+        """Return the pods on the node, as the API has them; an invalid pod is an error: it may be batch, of any
+        type."""
         selector = f"spec.nodeName={self._node}"
         found = list_in(ask(self._core.list_pod_for_all_namespaces, field_selector=selector))[0]
         return all_checked(found, PodObject, "pod")
 
     def _keep(self, wanted: Sequence[BatchJob], found: PodMix, stop: threading.Event, there: threading.Event) -> None:
-        """Make pods, and make them again when they ended, in a thread of its own, until told to stop."""
+        """Make pods, and make them again when they ended, in a thread of its own, until a stop."""
         try:
             names = [self._make(job) for job in wanted]
             while not stop.is_set():
@@ -185,14 +186,14 @@ class ClusterMachine:
         for pod in self._own_pods():
             try:
                 self._delete(pod["metadata"]["name"])
-            except ClusterError as error:  # of one: the others go all the same
+            except ClusterError as error:  # of one: the others still go
                 refused.append(error)
         if refused:
             raise refused[0]
 
 
 def _lasted(pod: Mapping[str, Any]) -> float | None:
-    """Return how long a pod's container ran, in seconds; None when nobody says."""
+    """Return the run time of a pod's container, in seconds; None when unknown."""
     for status in pod.get("status", {}).get("containerStatuses") or []:
         ended = (status.get("state") or {}).get("terminated") or {}
         if ended.get("startedAt") and ended.get("finishedAt"):
@@ -200,7 +201,7 @@ def _lasted(pod: Mapping[str, Any]) -> float | None:
                 begin, end = (parse_timestamp(ended[key]) for key in ("startedAt", "finishedAt"))
             except InputError:
                 continue
-            # Whole seconds in a cluster: a job that ends within one says nothing.
+            # Whole seconds in a cluster: the time of a job that ends within one is unknown.
             return (end - begin) or None
     return None
 

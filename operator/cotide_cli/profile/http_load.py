@@ -20,15 +20,15 @@ import numpy as np
 from cotide_cli.profile.open_loop import LoadReport, arrivals, report
 
 DRAIN_SECONDS: Final = 1.0
-"""How long answers are waited for after the last request (chosen)."""
+"""Seconds to wait for answers after the last request (chosen)."""
 LATE_SHARE: Final = 0.05
-"""More than this share above the harm is a p95 above the harm."""
+"""When more than this share is above the harm, the p95 is above the harm."""
 FAILED_SHARE: Final = 0.01
-"""More refused or failed requests than this, and a window says nothing of latency (chosen)."""
+"""Above this share of refused or failed requests, a window gives no latency (chosen)."""
 
 
 class Refused(Exception):
-    """The server does not do what it must for a measurement; one sentence."""
+    """The server does not meet the conditions of a measurement; one sentence."""
 
 
 class _Window:
@@ -56,7 +56,7 @@ async def measure(target: str, rate: float, warm_up: float, seconds: float, *, h
     tasks: set[asyncio.Task[None]] = set()
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
-        await _get(session, target)  # a mistaken address is told at once, not once for each request
+        await _get(session, target)  # a wrong address is reported at once, not once for each request
         begin = loop.time()
         for number, moment in enumerate(due.tolist()):
             if (pause := begin + moment - loop.time()) > 0:

@@ -1,7 +1,7 @@
 """The journal of a campaign: its plan, then one JSON line for each window, on disk before the next one begins.
 
-Used by `campaign`, `passive` and `results`. Invariants: a campaign that was killed loses the window under way and
-nothing else; a line that was torn by the end is dropped, any other broken line is an error that names it.
+Used by `campaign`, `passive` and `results`. Invariants: a killed campaign loses the current window only. An incomplete
+last line is dropped; any other broken line is an error that names it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Journal:
 
     Parameters
     ----------
-    directory : made when it is not there.
-    plan : of the campaign to begin or to go on with; None to read what is there.
+    directory : made when it does not exist.
+    plan : of the campaign to begin or to continue; None to read an existing one.
 
     Raises
     ------
     InputError
-        When there is none to read, it can't be read or written, or it is of another campaign.
+        When there is no journal to read, it can't be read or written, or it is of another campaign.
     """
 
     def __init__(self, directory: Path, plan: Plan | None) -> None:
@@ -43,7 +43,7 @@ class Journal:
             raise InputError("holds no campaign; begin one with `cotide profile active`", file=str(self.path))
         if kept is not None and plan is not None and (found := differences(kept, plan)):
             raise InputError(
-                f"holds a campaign with another {', '.join(found)}; give another --out to begin anew",
+                f"holds a campaign with another {', '.join(found)}; give another --out to start again",
                 file=str(self.path),
             )
         self.plan: Plan = plan or kept  # type: ignore[assignment]  # one of the two is there: checked above
@@ -56,7 +56,7 @@ class Journal:
         self.windows.append(window)
 
     def _begin(self, directory: Path) -> None:
-        """Write plan and windows anew, by rename: a torn end is gone then, and jobs that were added are in the plan."""
+        """Write plan and windows again, by rename: this removes an incomplete end, and adds new jobs to the plan."""
         text = _line({"plan": self.plan.as_document()}) + "".join(
             _line({"window": _document(window)}) for window in self.windows
         )
@@ -78,14 +78,14 @@ class Journal:
             raise InputError(f"can't be written: {error.strerror or error}", file=str(self.path)) from error
 
     def _read(self) -> Plan | None:
-        """Take in what is there; return its plan, None when there is no journal."""
+        """Read the journal; return its plan, None when there is no journal."""
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"can't be read: {error}", file=str(self.path)) from error
-        lines = text.split("\n")[:-1]  # what follows the last line break was torn
+        lines = text.split("\n")[:-1]  # the text after the last line break is incomplete
         plan = None
         for number, line in enumerate(lines, 1):
             try:
@@ -95,7 +95,7 @@ class Journal:
                 else:
                     self.windows.append(_window(entry["window"]))
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-                raise InputError(f"no entry of a journal: {error!r}", file=str(self.path), line=number) from error
+                raise InputError(f"not an entry of a journal: {error!r}", file=str(self.path), line=number) from error
         return plan
 
 
@@ -104,7 +104,7 @@ def _line(entry: dict[str, Any]) -> str:
 
 
 def _document(window: Window) -> dict[str, Any]:
-    """Return a window as JSON has it: what nobody knows is null."""
+    """Return a window as JSON: unknown values are null."""
     found = asdict(window)
     return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in found.items()}
 
@@ -122,7 +122,7 @@ def _window(document: dict[str, Any]) -> Window:
             "at_seconds",
         )
     }
-    # Journals of before have none of these.
+    # Older journals have none of these.
     numbers |= {
         key: math.nan if document.get(key) is None else float(document[key])
         for key in ("kernel_share", "reading_lag_milliseconds")

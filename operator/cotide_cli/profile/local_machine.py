@@ -1,9 +1,9 @@
 """The service and the batch jobs as processes of this machine, on cores that they share.
 
-Used by `campaign` where no cluster is named. A job that ends is begun again at once; one thread for each, so that an
-end is seen when it happens. A thread is bound to the cores before it starts a process, which inherits that.
+Used by `campaign` where no cluster is named. A job that ends starts again at once. Each job has a thread, so that its
+end is seen at once. A thread is bound to the cores before it starts a process, which inherits that.
 
-Invariant: what was started is ended, with all its children, when the context is left.
+Invariant: every started process ends, with all its children, when the context is left.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from cotide_core.errors import InputError
 from cotide_predictors.profiling.design import Mix
 
 START_SECONDS: Final = 20.0
-"""How long a service may take until it accepts connections (chosen)."""
+"""Seconds that a service may take until it accepts connections (chosen)."""
 BEGIN_SECONDS: Final = 20.0
-"""How long a job may take to come into its group (chosen): Linux holds it up while others, starved, begin processes."""
+"""Seconds that a job may take to enter its group (chosen): Linux holds it up while other, starved jobs begin
+processes."""
 STOP_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.5
-"""How long jobs have to end by themselves when a window is over (chosen: `sort` removes gigabytes in less)."""
+"""Seconds that jobs have to end by themselves after a window (chosen: `sort` removes gigabytes in less)."""
 FAILURES: Final = 3
 """Jobs that fail one after the other before the campaign ends: a mistyped command measures nothing (chosen)."""
 
 
 class RunningMix:
-    """Jobs that are kept running: what ended, and the cpu that all of them had, since `mark`."""
+    """Jobs that are kept running: the ended ones, and the cpu of all of them, since `mark`."""
 
     def __init__(self) -> None:
         self.fault: str = ""
@@ -50,7 +51,7 @@ class RunningMix:
         self._lock = threading.Lock()
 
     def mark(self) -> None:
-        """Begin the window: forget what ended so far."""
+        """Begin the window: forget the jobs that ended so far."""
         with self._lock:
             self._ended, self._cpu_before = [], self._cpu()
             self._failed = Counter()
@@ -66,7 +67,7 @@ class RunningMix:
             return tuple(sorted(self._failed.items()))
 
     def names_ended(self) -> set[str]:
-        """Return whose jobs ended since the mark, well or not."""
+        """Return the names of jobs that ended since the mark, well or not."""
         with self._lock:
             return {name for name, _ in self._ended} | set(self._failed)
 
@@ -97,25 +98,25 @@ class RunningMix:
 
 
 def cpu_seconds_of(leaders: Collection[int]) -> float:
-    """Return what the process groups of these leaders have used: who runs, and those of their children that ended."""
+    """Return the cpu seconds of these leaders' process groups: of running processes and of their ended children."""
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError:  # it has ended
             continue
-        fields = text.rpartition(")")[2].split()  # after the name, which may hold anything: from the third field on
+        fields = text.rpartition(")")[2].split()  # after the name, which may contain any text: from the third field on
         if int(fields[2]) in leaders:
             ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class LocalMachine:
-    """Where the jobs run.
+    """The machine of the jobs.
 
     Parameters
     ----------
-    cores : that service and jobs share; empty for all.
+    cores : shared by service and jobs; empty for all.
     service_millicores : the service's weight.
     """
 
@@ -124,7 +125,7 @@ class LocalMachine:
         self._service_millicores = service_millicores
         self._open = ExitStack()
         self.weighted = True
-        """Whether every group could be made; else niceness stands for it."""
+        """Whether every group could be made; otherwise niceness replaces it."""
 
     def __enter__(self) -> LocalMachine:
         return self
@@ -164,12 +165,12 @@ class LocalMachine:
 
     @contextmanager
     def running(self, mix: Mix, jobs: Sequence[BatchJob]) -> Iterator[RunningMix]:
-        """Keep a mix running inside the context, from when every job has begun.
+        """Keep a mix running inside the context, after every job has begun.
 
         Raises
         ------
         InputError
-            When one does not.
+            When a job does not begin.
         """
         found, stop = RunningMix(), threading.Event()
         by_name = {job.kind.name: job for job in jobs}
@@ -192,15 +193,15 @@ class LocalMachine:
                 stop.set()
                 asked = time.monotonic()
                 while any(thread.is_alive() for thread in threads):
-                    # Asked first, so that a job removes its temporary files; again, since one may have been begun just
-                    # before.
+                    # A signal first, so that a job removes its temporary files; a second one, since a job may just have
+                    # begun.
                     patient = time.monotonic() < asked + LEAVE_SECONDS
                     found.stop(signal.SIGTERM if patient else signal.SIGKILL)
                     threads[0].join(0.05)
                     threads = [thread for thread in threads if thread.is_alive()]
 
     def _keep(self, job: BatchJob, prefix: str, found: RunningMix, stop: threading.Event) -> None:
-        """Run a job again and again, in a thread of its own, until told to stop."""
+        """Run a job again and again, in a thread of its own, until a stop."""
         failures = 0
         while not stop.is_set():
             begin = time.monotonic()
@@ -228,7 +229,7 @@ class LocalMachine:
 
 
 def _wait_until_begun(begins: Sequence[tuple[str, CpuGroup]], found: RunningMix) -> None:
-    """Return when every group has a job or its kind had one: a window before that would be of the service alone."""
+    """Return when every group has a job or its kind had one: an earlier window would measure the service alone."""
     deadline, left = time.monotonic() + BEGIN_SECONDS, list(begins)
     while left := [(name, group) for name, group in left if not (group.is_used() or name in found.names_ended())]:
         if time.monotonic() > deadline:
@@ -237,7 +238,7 @@ def _wait_until_begun(begins: Sequence[tuple[str, CpuGroup]], found: RunningMix)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started: asked first, then killed."""
+    """End a process and all its children: by a signal first, then by a kill."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):

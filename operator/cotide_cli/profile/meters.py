@@ -1,9 +1,9 @@
-"""Who makes load and measures latency: a process that prints one JSON line, ours or the user's own.
+"""Meters make load and measure latency: a process that prints one JSON line, Cotide's or the user's own.
 
 Used by `campaign`. A load command has ``{rate}``, ``{seconds}`` and ``{warm_up}`` put in and ends with a line such as
-``{"p95_ms": 4.2, "requests_per_second": 999, "requests": 9990}``; all but the first may be missing. Our generators
-(`tcp_load`, `http_load`) are such commands, which say the rest of `open_loop.LoadReport`, too. Invariant: an answer
-that is no positive p95 is an error that quotes it.
+``{"p95_ms": 4.2, "requests_per_second": 999, "requests": 9990}``; all but the first may be missing. Cotide's generators
+(`tcp_load`, `http_load`) are such commands, which also print the rest of `open_loop.LoadReport`. Invariant: an answer
+without a positive p95 is an error that quotes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from cotide_core.errors import InputError
 
 GRACE_SECONDS: Final = 60.0
-"""What a load command may take beyond warm-up and window: filling a cache, connecting (chosen)."""
+"""Seconds that a load command may take beyond warm-up and window: filling a cache, connecting (chosen)."""
 GENERATORS: Final = {
     "memcached": "cotide_cli.profile.tcp_load",
     "tcp": "cotide_cli.profile.tcp_load",
@@ -38,7 +38,7 @@ QUOTED: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a load command said of one window; nan and 0 where it did not say."""
+    """Values of a load command for one window; nan and 0 for missing ones."""
 
     p95_milliseconds: float
     achieved_rate: float
@@ -55,9 +55,9 @@ class LoadCommand:
 
     Parameters
     ----------
-    command : a shell command of the user's, or the address of a target that our own generators know.
-    request : of a ``tcp`` target: what is sent, its answer being one line.
-    cores : that the command runs on; empty for all.
+    command : a shell command of the user's, or the address of a target that Cotide's generators support.
+    request : of a ``tcp`` target: the text that is sent; its answer is one line.
+    cores : cores of the command; empty for all.
     """
 
     def __init__(self, command: str, *, request: str = r"PING\r\n", cores: Sequence[int] = ()) -> None:
@@ -81,7 +81,7 @@ class LoadCommand:
         Raises
         ------
         InputError
-            When the command fails, takes too long, or says no p95.
+            When the command fails, takes too long, or prints no p95.
         """
         parts = {"rate": f"{rate:g}", "seconds": f"{seconds:g}", "warm_up": f"{warm_up:g}"}
         parts |= {"harm_ms": f"{harm_milliseconds:g}", "seed": str(seed)}
@@ -95,7 +95,7 @@ class LoadCommand:
         thread.start()
         try:
             thread.join()
-        except BaseException:  # told to end: nobody waits for the window
+        except BaseException:  # a signal to end: no caller waits for the window
             for process in started:
                 _end(process, signal.SIGTERM)
             raise
@@ -132,7 +132,7 @@ class LoadCommand:
 
     def _reading(self, stdout: str, seconds: float) -> Reading:
         lines = [line for line in stdout.splitlines() if line.strip()] or [""]
-        # Who runs a container may say that it is deleted after it has ended.
+        # A container runtime may print that the container is deleted after its end.
         last = next((line for line in reversed(lines) if line.lstrip().startswith("{")), lines[-1])
         try:
             said = json.loads(last)
@@ -144,9 +144,9 @@ class LoadCommand:
             message = f'the last line is {last[:QUOTED]!r}, not such as {{"p95_ms": 4.2}}'
             raise InputError(message, field=self._field) from None
         if not (math.isfinite(p95) and p95 > 0 and math.isfinite(lasted) and lasted > 0):
-            raise InputError(f"a p95 of {p95:g} ms over {lasted:g} s is no measurement", field=self._field)
-        if math.isinf(rate) or math.isinf(lag):  # JSON has no such number, nor has the journal
-            raise InputError(f"{rate:g} requests/s, {lag:g} ms late, is no measurement", field=self._field)
+            raise InputError(f"a p95 of {p95:g} ms over {lasted:g} s is not a measurement", field=self._field)
+        if math.isinf(rate) or math.isinf(lag):  # neither JSON nor the journal has such a number
+            raise InputError(f"{rate:g} requests/s, {lag:g} ms late, is not a measurement", field=self._field)
         return Reading(p95, rate, requests, lasted, said.get("cut") is True, lag, share, reading)
 
 
@@ -156,7 +156,7 @@ def _or_nan(said: dict[str, Any], key: str) -> float:
 
 
 def _end(process: subprocess.Popen[str], how: signal.Signals) -> None:
-    """End a load command and what it started."""
+    """End a load command and its child processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, how)
 
@@ -167,13 +167,13 @@ def address_of(target: str) -> tuple[str, int]:
     Raises
     ------
     InputError
-        When it is none that can be measured.
+        When it is not an address that can be measured.
     """
     try:
         parts = urlsplit(target)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError as error:
-        raise InputError(f"{target!r} is no address: {error}", field="--target") from error
+        raise InputError(f"{target!r} is not an address: {error}", field="--target") from error
     if parts.scheme not in GENERATORS or not parts.hostname or port is None:
         known = ", ".join(f"{scheme}://HOST:PORT" for scheme in GENERATORS)
         raise InputError(f"{target!r} is none of {known}", field="--target")

@@ -20,13 +20,13 @@ from cotide_core.kernels.array_types import Floats, Indices
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a load generator prints, as JSON, on its last line.
+    """The report that a load generator prints as JSON on its last line.
 
     Attributes
     ----------
-    lag_ms : how late requests were sent in the mean; it is part of each latency.
-    kernel_share : of the answers whose time is when the kernel had them; the others' is when they were read.
-    reading_lag_ms : how late the former were read in the mean, which is part of no latency; None where there are none.
+    lag_ms : mean delay of sending; it is part of each latency.
+    kernel_share : share of answers with the kernel's arrival time; the others have the time of reading.
+    reading_lag_ms : mean delay of reading the former, which is not part of latencies; None without such answers.
     """
 
     p95_ms: float
@@ -54,15 +54,15 @@ def arrivals(rate: float, seconds: float, seed: int) -> Floats:
 
 
 def latencies(due: Floats, answered: Indices, read_at: Floats, end: float) -> tuple[Floats, int]:
-    """Return (n,) latencies in seconds, and how many were never answered.
+    """Return (n,) latencies in seconds, and the number of unanswered requests.
 
-    Answers come in the order of requests on a connection, so that it is enough to know how many had come by when.
+    Answers come in the order of requests on a connection, so that the number of answers over time is enough.
 
     Parameters
     ----------
     due : (n,) when the connection's requests were due.
-    answered, read_at : (m,) answers counted since the beginning after each reading, and when it was; both rise.
-    end : when nobody waited any more.
+    answered, read_at : (m,) answers counted since the beginning after each reading, and its time; both rise.
+    end : time when the wait ended.
     """
     total = int(answered[-1]) if len(answered) else 0
     done = np.arange(1, min(total, len(due)) + 1)

@@ -1,7 +1,8 @@
-"""The page of a campaign: p95 against rate by mix, predicted against measured, what fits, what the limit costs.
+"""The page of a campaign: p95 against rate by mix, predicted against measured, the jobs that fit, the cost of the
+limit.
 
-Called by `profile_command`, last step of a campaign. Pure but for the file that is written. Invariant: cells that were
-cut short, left out or stayed noisy are named; where there is no model, the page says why.
+Called by `profile_command`, last step of a campaign. Pure except for the written file. Invariant: cells that were cut
+short, skipped or stayed noisy are named; without a model, the page gives the reason.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from cotide_sim.pages.line_chart import Axis, Series, line_chart
 from cotide_sim.pages.page import Made, chart, charts, page, table
 
 MIXES_OF_A_CHART: Final = 7
-"""Lines that a reader can tell apart, beside the service alone and the limit (chosen)."""
+"""Lines that a reader can distinguish, in addition to the service alone and the limit (chosen)."""
 MUCH_LAG: Final = 0.2
 """A generator later than this share of the p95 is named (chosen)."""
 MOST_STAMPED: Final = 0.99
 """A window in which the kernel timed a smaller share of the answers is named (chosen: a p95 hangs on five)."""
 ODD: Final = 1.5
-"""A service that is so many times slower alone than beside a job was not alone (chosen: beyond a window's noise)."""
+"""A service that is slower alone than next to a job by this factor was not alone (chosen: beyond a window's noise)."""
 
 
 def write_page(path: Path, journal: Journal, results: Results, made: Made) -> None:
@@ -42,13 +43,13 @@ def write_page(path: Path, journal: Journal, results: Results, made: Made) -> No
         When the file can't be written.
     """
     try:
-        path.write_text(page("A service beside batch work", _sections(journal, results), made), encoding="utf-8")
+        path.write_text(page("A service next to batch work", _sections(journal, results), made), encoding="utf-8")
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror or error}", file=str(path)) from error
 
 
 def lead(journal: Journal, results: Results) -> str:
-    """Return what was found, in two sentences."""
+    """Return the findings, in two sentences."""
     limit = journal.plan.limit_milliseconds
     own = next((cost for cost in results.costs if cost.limit_milliseconds == limit), None)
     rates = sorted({cell.cell.rate for cell in results.cells})
@@ -56,7 +57,7 @@ def lead(journal: Journal, results: Results) -> str:
     if own is None or own.rate_alone is None:
         return f"Not even alone is the p95 within {limit:g} ms at any measured rate."
     highest = max((fit.rate for fit in beside), default=None)
-    words = "beside no measured job at any rate" if highest is None else f"beside batch jobs up to {highest:,.0f}/s"
+    words = "next to no measured job at any rate" if highest is None else f"next to batch jobs up to {highest:,.0f}/s"
     whole = "the highest that was measured" if own.rate_alone == rates[-1] else "not above"
     return f"Alone the service keeps its p95 within {limit:g} ms up to {own.rate_alone:,.0f}/s ({whole}); {words}."
 
@@ -97,11 +98,11 @@ def _sections(journal: Journal, results: Results) -> list[str]:
 
 
 def _notes(journal: Journal, results: Results) -> list[str]:
-    """Return what a reader must know before believing the figures."""
+    """Return notes for a reader on the reliability of the figures."""
     found = [f"Ended early: {results.note}."] if results.note else []
     found += [f"Warning: {warning}." for warning in results.warnings]
     for standing, words in (
-        (Standing.SKIPPED, "left out, because something easier was above the harm"),
+        (Standing.SKIPPED, "skipped, because something easier was above the harm"),
         (Standing.HARMFUL, "above the harm, and not repeated"),
         (Standing.NOISY, "with a wide interval after as many windows as were allowed"),
         (Standing.OPEN, "not measured to the end"),
@@ -116,8 +117,8 @@ def _notes(journal: Journal, results: Results) -> list[str]:
     }
     if odd:
         found.append(
-            f"At {counted(len(odd), 'rate')} the service alone was slower than beside a job: something else ran on its "
-            "cores, and what is said of limits is about that, too. Measure again on a quiet machine."
+            f"At {counted(len(odd), 'rate')} the service alone was slower than next to a job: something else ran on "
+            "its cores, and the limits include that, too. Measure again on a quiet machine."
         )
     late = [window for window in journal.windows if window.lag_milliseconds > MUCH_LAG * window.p95_milliseconds]
     if late:
@@ -129,7 +130,7 @@ def _notes(journal: Journal, results: Results) -> list[str]:
     unstamped = sum(window.kernel_share < MOST_STAMPED for window in journal.windows)
     if unstamped:
         found.append(
-            f"In {counted(unstamped, 'window')} the kernel did not say when each answer came in: what the generator "
+            f"In {counted(unstamped, 'window')} the kernel did not stamp each answer: the time that the generator "
             "took to read it counts as latency."
         )
     if results.refused:
@@ -137,7 +138,7 @@ def _notes(journal: Journal, results: Results) -> list[str]:
     elif results.model_metrics:
         brier, constant = results.model_metrics.get("held_out_brier"), results.model_metrics.get("constant_brier")
         if brier is not None and constant is not None:
-            found.append(f"Held-out Brier score of the model {brier:.4f}; {constant:.4f} by always saying the same.")
+            found.append(f"Held-out Brier score of the model {brier:.4f}; {constant:.4f} for a constant forecast.")
     if results.error is not None:
         found.append(f"Held-out and measured p95 differ by a factor of {math.exp(results.error):.2f} in the median.")
     return found
@@ -231,6 +232,6 @@ def _count(count: int | None) -> str:
 
 
 def described(journal: Journal) -> str:
-    """Return how long was measured, in words."""
+    """Return the measured time, in words."""
     seconds = sum(window.seconds for window in journal.windows)
     return f"{counted(len(journal.windows), 'window')}, {format_seconds(seconds)}"

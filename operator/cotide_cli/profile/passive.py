@@ -1,6 +1,6 @@
 """A passive campaign: watches Prometheus while batch comes and goes, and switches Jobs off and on where allowed.
 
-Called by `profile_command`. Each interval becomes a window when the same jobs were on the node at its beginning and at
+Called by `profile_command`. Each interval becomes a window if the same jobs were on the node at its beginning and at
 its end. With Jobs to alternate, each pair of intervals has one with and one without them, in random order: a day's
 course of the load then falls on both alike. Invariant: Jobs that were suspended here run again when the watch ends.
 """
@@ -30,17 +30,17 @@ from cotide_predictors.profiling.design import Cell, Mix
 from cotide_predictors.profiling.windows import JobKind, Window
 
 ANSWER: Final = Limits(bytes=1 << 20, series=1000)
-"""Of one query (chosen: a sum has one series)."""
+"""Limits of one query (chosen: a sum has one series)."""
 TIMEOUT_SECONDS: Final = 30.0
 RESUME_SECONDS: Final = (0.5, 1.0, 2.0)
-"""Pauses after which Jobs that were not resumed at the end are asked for again (chosen: within `UNDO_SECONDS`)."""
+"""Pauses before further attempts to resume Jobs at the end (chosen: within `UNDO_SECONDS`)."""
 FAULTS: Final = 10
-"""Intervals without an answer, one after the other, after which the watch ends (chosen)."""
+"""Consecutive intervals without an answer that end the watch (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is watched.
+    """The watched queries and times.
 
     Attributes
     ----------
@@ -62,18 +62,18 @@ class Alternation:
     def __init__(self, api: Any, jobs: Sequence[tuple[str, str]], pauses: Sequence[float] = RESUME_SECONDS) -> None:
         self._api, self._jobs, self._pauses = api, tuple(jobs), tuple(pauses)
         self._lock = threading.Lock()
-        """A turn that was begun ends before the next: of one that nobody waits for any more nothing may come last."""
+        """A turn ends before the next one begins: an abandoned turn must not write last."""
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
     def set(self, *, running: bool) -> None:
-        """Let the Jobs run, or suspend them; one that is refused keeps none behind it from being asked for.
+        """Let the Jobs run, or suspend them; a refused Job does not hold up the next ones.
 
         Raises
         ------
         ClusterError
-            When one was refused.
+            When a Job was refused.
         """
         from cotide_kube.official import WRITE_SECONDS, ask
 
@@ -89,12 +89,12 @@ class Alternation:
             raise refused[0]
 
     def leave(self) -> None:
-        """Let the Jobs run for good: nobody resumes them later, so that a refusal is not the last word.
+        """Let the Jobs run permanently: nothing resumes them later, so that a refusal is tried again.
 
         Raises
         ------
         ClusterError
-            When one was refused each time.
+            When a Job was refused each time.
         """
         for pause in self._pauses:
             try:
@@ -107,12 +107,12 @@ class Alternation:
 
 
 def mix_of_pods(pods: Sequence[Mapping[str, Any]], kinds: Sequence[JobKind]) -> Mix:
-    """Return which batch and gratis pods run among those of a node.
+    """Return the running batch and gratis pods among those of a node.
 
     Raises
     ------
     InputError
-        When one is of a type that was not named: its size and request are not known.
+        When a pod has an unnamed type: its size and request are unknown.
     """
     known = {kind.name for kind in kinds}
     found: Counter[str] = Counter()
@@ -155,7 +155,7 @@ async def watch(
     alternation: Alternation,
     progress: Callable[[str, float], object],
 ) -> str:
-    """Watch until the time is over; return a note on intervals that were left out, or nothing."""
+    """Watch until the time is over; return a note on skipped intervals, or an empty string."""
     draw = np.random.default_rng(journal.plan.seed + len(journal.windows))
     settings = PrometheusSourceSettings(url=what.url)
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)

@@ -1,7 +1,7 @@
-"""What a campaign is: what is run, at which rates, beside what, and when it stops; the head of its journal.
+"""The plan of a campaign: load, rates, jobs and stopping rules; the head of its journal.
 
-Made by `profile_command` from options, by `journal` from a file. Invariant: two plans that are equal measure the same
-thing, so that the windows of one may be added to those of the other.
+Made by `profile_command` from options, by `journal` from a file. Invariant: two equal plans measure the same thing, so
+that the windows of one may be added to those of the other.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Plan:
     Attributes
     ----------
     mode : ``active`` or ``passive``.
-    source : where load and latency come from, as it was typed.
-    jobs : what may run beside the service.
+    source : the source of load and latency, as typed.
+    jobs : jobs that may run next to the service.
     rates, counts : requests/s, and how many of one job at once; empty in passive mode.
     pairs : whether every two names are measured together, one of each.
     warm_up_seconds, window_seconds : before and of each window.
@@ -54,7 +54,7 @@ class Plan:
     seed: int
 
     def circumstances(self) -> Circumstances:
-        """Return what all windows have in common."""
+        """Return the common properties of all windows."""
         kinds = tuple(job.kind for job in self.jobs)
         return Circumstances(kinds, self.limit_milliseconds, self.allocatable_millicores, self.service)
 
@@ -71,7 +71,7 @@ class Plan:
         return cells_of(self.rates, self.mixes())
 
     def as_document(self) -> dict[str, Any]:
-        """Return the plan as JSON would have it; an infinite harm is None."""
+        """Return the plan for JSON; an infinite harm is None."""
         document = asdict(self)
         harm = self.rule.harm_milliseconds
         document["rule"]["harm_milliseconds"] = None if harm == float("inf") else harm
@@ -79,7 +79,7 @@ class Plan:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:
-        """Return the plan of a document; KeyError, TypeError or ValueError when it is none."""
+        """Return the plan of a document; KeyError, TypeError or ValueError when it is invalid."""
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']!r} is not {FORMAT}")
         rule = dict(document["rule"])
@@ -96,7 +96,8 @@ class Plan:
 
 
 def differences(kept: Plan, wanted: Plan) -> Sequence[str]:
-    """Return the names of what two plans differ in; when to stop may change between two runs of one campaign."""
+    """Return the names of the differing fields of two plans; stopping rules may change between two runs of one
+    campaign."""
     free = {"rule", "rates", "counts", "pairs", "jobs"}
     old, new = kept.as_document(), wanted.as_document()
     found = [key for key in old if key not in free and old[key] != new[key]]

@@ -1,7 +1,7 @@
-"""`cotide profile`: measure one service beside batch work; samples, a model and a page.
+"""`cotide profile`: measure one service next to batch work; samples, a model and a page.
 
 Called by `main`. Parses the options of ``active``, ``passive`` and ``page``, and hands over to `campaign` or `passive`,
-then to `results` and `page`. Invariant: Ctrl-C and a failure leave a journal with which the same command goes on.
+then to `results` and `page`. Invariant: after Ctrl-C or a failure, the same command continues from the journal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from cotide_cli.profile.cluster_jobs import ClusterMachine
 
 MISSED: Final = 3
-"""Exit code where the campaign ended before every cell was measured."""
+"""Exit code when the campaign ended before every cell was measured."""
 LEFT_RUNNING: Final = "jobs may be left running; in a cluster they are pods with the label cotide.dev/profile"
 LEFT_SUSPENDED: Final = "Jobs of --alternate may be left suspended"
 _JOB: Final = re.compile(r"([A-Za-z0-9][\w.-]*)(?::([^:=]*))?(?::([0-9]+))?=(.+)", re.DOTALL)
@@ -65,7 +65,7 @@ def read_job(text: str, default_millicores: int) -> BatchJob:
     Raises
     ------
     InputError
-        When it is none.
+        When it is not such a job.
     """
     found = _JOB.fullmatch(text)
     if found is None:
@@ -82,7 +82,7 @@ def read_job(text: str, default_millicores: int) -> BatchJob:
 
 @click.group("profile")
 def command() -> None:
-    """Measure one service beside batch work: samples, a model, a page (docs/profile.md)."""
+    """Measure one service next to batch work: samples, a model, a page (docs/profile.md)."""
 
 
 @command.command("active", cls=GroupedCommand)
@@ -104,7 +104,7 @@ def active(
     campaign: CampaignOptions,
     output: str,
 ) -> int:
-    """Drive the service at several rates beside several mixes of jobs.
+    """Drive the service at several rates next to several mixes of jobs.
 
     \b
     On this machine:
@@ -112,7 +112,7 @@ def active(
         --rates 1000,10000,50000 --job 'sort:237M=sort -o /dev/null words.txt' --service-cores 0 --load-cores 1 \\
         --limit-ms 1 --out campaign
 
-    Stopped anywhere, the same command goes on. In a cluster: --node and --image run the jobs as pods on that node.
+    After a stop, the same command continues. In a cluster: --node and --image run the jobs as pods on that node.
     """
     if (load.target is None) == (load.load_command is None):
         raise click.UsageError("give exactly one of --target and --load-command")
@@ -139,7 +139,7 @@ def active(
     meter = LoadCommand(plan.source, request=load.request, cores=placed.load_cores)
     journal = Journal(campaign.out, plan)
     budget = Budget(ends.minutes * 60.0, ends.harm_seconds)
-    # A service on this machine is asked to end, and killed after `STOP_SECONDS`.
+    # A service on this machine gets a signal to end, and is killed after `STOP_SECONDS`.
     at_most = 2 * STOP_SECONDS if cluster.node is None else UNDO_SECONDS
     with interrupted_when_told(LEFT_RUNNING, at_most), ExitStack() as running, progress_bar() as progress:
         if cluster.node is not None:

@@ -1,4 +1,4 @@
-"""Options of `cotide profile`, in the groups in which `-h` shows them.
+"""Options of `cotide profile`, in the groups of its `-h`.
 
 Used by `profile_command`. Each group reaches its command as one object.
 """
@@ -23,7 +23,7 @@ def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[flo
     try:
         found = tuple(sorted({float(part) for part in value.split(",")}))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no list such as 1000,5000", ctx, param) from None
+        raise click.BadParameter(f"{value!r} is not a list such as 1000,5000", ctx, param) from None
     if not all(0 < one < math.inf for one in found):
         raise click.BadParameter("every number must be above 0", ctx, param)
     return found
@@ -36,15 +36,15 @@ def cores(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
     try:
         found = tuple(sorted({int(part) for part in value.split(",")}))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no list of cores such as 0,2", ctx, param) from None
+        raise click.BadParameter(f"{value!r} is not a list of cores such as 0,2", ctx, param) from None
     if missing := set(found) - os.sched_getaffinity(0):
-        raise click.BadParameter(f"core {min(missing)} is none that this process may use", ctx, param)
+        raise click.BadParameter(f"core {min(missing)} is not one that this process may use", ctx, param)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignOptions:
-    """What every campaign has."""
+    """Options of every campaign."""
 
     service: str
     limit_ms: float
@@ -54,7 +54,7 @@ class CampaignOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Which cluster, and where the pods go."""
+    """The cluster, and the place of the pods."""
 
     kubeconfig: str | None
     context: str | None
@@ -75,7 +75,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What runs beside the service."""
+    """The jobs next to the service."""
 
     jobs: tuple[str, ...]
     counts: tuple[float, ...]
@@ -86,7 +86,7 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class CoreOptions:
-    """Who runs where on this machine."""
+    """The cores of each part on this machine."""
 
     service_cores: tuple[int, ...]
     load_cores: tuple[int, ...]
@@ -95,7 +95,7 @@ class CoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """How long and how often a cell is measured."""
+    """Length and number of a cell's windows."""
 
     warm_up_seconds: float
     window_seconds: float
@@ -106,7 +106,7 @@ class WindowOptions:
 
 @dataclass(frozen=True, slots=True)
 class EndOptions:
-    """What ends a campaign, or keeps it from harm."""
+    """Conditions that end a campaign, or prevent harm."""
 
     harm_ms: float | None
     harm_seconds: float
@@ -115,7 +115,7 @@ class EndOptions:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusOptions:
-    """What is watched, and for how long."""
+    """The watched queries, and the time."""
 
     url: str
     rate_query: str
@@ -126,7 +126,7 @@ class PrometheusOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """The batch pods beside the service, and its node."""
+    """The batch pods next to the service, and its node."""
 
     kinds: tuple[str, ...]
     alternate: tuple[str, ...]
@@ -160,7 +160,7 @@ load_options = option_group(
     LoadOptions,
     grouped("--target", help="memcached://HOST:PORT, http://HOST:PORT/PATH or tcp://HOST:PORT: built-in open loop."),
     grouped("--load-command", help="Your own load, with {rate} and {seconds}; its last line of JSON has p95_ms."),
-    grouped("--request", default=r"PING\r\n", show_default=True, help="What a tcp target is sent; one line answers."),
+    grouped("--request", default=r"PING\r\n", show_default=True, help="Text for a tcp target; one line answers."),
     grouped("--service-command", help="Starts the service on this machine; default: it runs already."),
     grouped("--rates", callback=numbers, required=True, metavar="N,N,...", help="Requests a second."),
 )

@@ -1,7 +1,7 @@
-"""What a campaign leaves: samples for `cotide train`, a model, what was found, and the page.
+"""Results of a campaign: samples for `cotide train`, a model, the findings, and the page.
 
-Called by `profile_command` after a campaign, and to make everything again from the journal. Invariant: all of it
-follows from the journal; the same journal gives the same samples and findings.
+Called by `profile_command` after a campaign, and to make everything again from the journal. Invariant: the same journal
+gives the same samples and findings.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ MODEL: Final = "qos"
 COMPLETION_MODEL: Final = "completion"
 PAGE: Final = "profile.html"
 THRESHOLD: Final = SchedulerConfig().qos_risk_threshold
-"""A probability above which the model's column says no: the operator's default."""
+"""The model's column refuses a mix above this probability: the operator's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What was found; ``refused`` says why there is no model, ``warnings`` what jobs did not do."""
+    """The findings; ``refused``: the reason for no model; ``warnings``: failures of jobs."""
 
     cells: list[CellFinding]
     where: dict[Cell, Standing]
@@ -59,7 +59,7 @@ class Results:
     warnings: list[str]
 
     def as_document(self, journal: Journal) -> dict[str, Any]:
-        """Return everything as JSON would have it."""
+        """Return all findings for JSON."""
         plan = journal.plan
         return {
             "limit_milliseconds": plan.limit_milliseconds,
@@ -109,7 +109,7 @@ class Results:
 
 
 def make_results(directory: Path, journal: Journal, note: str, progress: Callable[[str, float], object]) -> Results:
-    """Write samples and model, and return what was found.
+    """Write samples and model, and return the findings.
 
     Raises
     ------

@@ -1,13 +1,14 @@
-"""An open-loop load generator for memcached and for any protocol whose answers end with a line.
+"""An open-loop load generator for memcached and for any protocol with one-line answers.
 
-Run by `meters` as a process of its own (``python -m cotide_cli.profile.tcp_load``), so that it can have a core for
-itself: it polls without a pause, and never sleeps through an arrival. With a real-time priority on a core that others
-use, too, it may sleep (``--sleeps``): it is woken at once then, and starves nobody. memcached is filled first, and each
-request is a hit of the same length, so that answers are counted by their bytes; lines are counted by their breaks.
-An answer was there when the kernel had it (`receive_times`), whenever we came to read it; what is sent late counts.
+Run by `meters` as a process of its own (``python -m cotide_cli.profile.tcp_load``), so that it can have its own core.
+It polls without a pause, and never misses an arrival. With a real-time priority on a shared core it may sleep
+(``--sleeps``). Then the kernel wakes it at once, and it starves no other process. First the cache is filled. Each
+request is a hit of the same length, so that answers are counted by their bytes. Lines are counted by their breaks. The
+time of an answer is its arrival in the kernel (`receive_times`), not the time of its reading. Late sending counts as
+latency.
 
 Prints one JSON line (`open_loop.LoadReport`), or one sentence on stderr and exit code 1. Invariant: a request is sent
-once it is due, whatever became of those before.
+once it is due, whatever the outcome of earlier ones.
 """
 
 from __future__ import annotations
@@ -42,27 +43,27 @@ VALUE_BYTES: Final = 100
 KEYS: Final = 100_000
 CONNECTIONS: Final = 16
 LATE_SHARE: Final = 0.05
-"""More than this share above the harm is a p95 above the harm, by what a p95 is."""
+"""When more than this share is above the harm, the p95 is above the harm, by definition."""
 DRAIN_SECONDS: Final = 1.0
-"""How long answers are waited for after the last request (chosen)."""
+"""Seconds to wait for answers after the last request (chosen)."""
 TIMEOUT_SECONDS: Final = 10.0
-"""For connecting and filling (chosen)."""
+"""Limit in seconds for connecting and filling (chosen)."""
 AWAKE_SECONDS: Final = 50e-6
-"""How long before an arrival one that sleeps is awake again; chosen: a timer of a virtual machine is as late."""
+"""Seconds before an arrival when a sleeping generator wakes; chosen: the delay of a virtual machine's timer."""
 _CHUNK: Final = 1 << 16
 
 
 class Refused(Exception):
-    """The server does not do what it must for a measurement; one sentence."""
+    """The server does not meet the conditions of a measurement; one sentence."""
 
 
 class Driven(NamedTuple):
-    """How a window went: when it ended, the mean lag of sending, in seconds, and what may be wrong with it.
+    """Result of a window: its end, the mean lag of sending, in seconds, and possible faults.
 
     Attributes
     ----------
-    cut : it was stopped early.
-    clock_set : the clock of the day was set meanwhile, so that stamps say nothing.
+    cut : whether it was stopped early.
+    clock_set : whether the clock of the day was set meanwhile, which makes stamps invalid.
     """
 
     end: float
@@ -72,7 +73,7 @@ class Driven(NamedTuple):
 
 
 class Connection:
-    """One connection: its requests in order, and how many answers had come by when."""
+    """One connection: its requests in order, and the number of answers over time."""
 
     def __init__(self, host: str, port: int, answer_bytes: int) -> None:
         self.socket = socket.create_connection((host, port), TIMEOUT_SECONDS)
@@ -98,7 +99,7 @@ class Connection:
         self.unsent = data[sent:]
 
     def read(self, now: float, clock: StampClock) -> int:
-        """Take in what came; return the answers in it."""
+        """Read the available data; return its number of answers."""
         try:
             count, ancillary, _, _ = self.socket.recvmsg_into([self._buffer], self._ancillary)
         except BlockingIOError:
@@ -117,14 +118,14 @@ class Connection:
         return self.answers - before
 
     def received(self, *, by_stamps: bool) -> tuple[Floats, Floats]:
-        """Return (n,) when the data of each reading was there, in seconds, and the stamps that say so, else nan."""
+        """Return (n,) arrival times of each reading's data, in seconds, and its stamps, nan without a stamp."""
         read_at = np.asarray(self.read_at, np.float64)
         stamps = np.asarray(self.stamps, np.float64) if by_stamps else np.full(len(read_at), np.nan)
         return received(read_at, stamps), stamps
 
 
 def fill_memcached(host: str, port: int) -> tuple[list[bytes], int]:
-    """Put the keys into memcached; return the requests and the bytes of each answer."""
+    """Store the keys in memcached; return the requests and the bytes of each answer."""
     keys = [f"cotide{number:07d}" for number in range(KEYS)]
     value = b"x" * VALUE_BYTES
     length = len(f"VALUE {keys[0]} 0 {VALUE_BYTES}\r\n") + VALUE_BYTES + len("\r\nEND\r\n")
@@ -144,7 +145,7 @@ def fill_memcached(host: str, port: int) -> tuple[list[bytes], int]:
 
 
 def _has(connection: socket.socket, answers: BinaryIO, key: str) -> bool:
-    """Whether a key is stored with a value of our length."""
+    """Whether a key is stored with a value of the right length."""
     connection.sendall(f"get {key}\r\n".encode())
     first = answers.readline()
     if not first.startswith(b"VALUE "):
@@ -163,13 +164,13 @@ def drive(
     *,
     sleeps: bool = False,
 ) -> Driven:
-    """Send requests when they are due until the last one is answered or nobody waits any more.
+    """Send requests when they are due, until the last one is answered or the wait ends.
 
     Parameters
     ----------
     due : seconds from the beginning, rising.
-    harm : seconds; once more than `LATE_SHARE` of the window's requests took longer for sure, the rest is left out.
-    sleeps : until an answer comes or a request is due, instead of polling.
+    harm : seconds; once more than `LATE_SHARE` of the window's requests certainly took longer, the rest is skipped.
+    sleeps : wait until an answer comes or a request is due, instead of polling.
     """
     poll = select.epoll()
     at = {connection.socket.fileno(): connection for connection in connections}
@@ -187,7 +188,7 @@ def drive(
     while True:
         now = clock() - begin
         if sent < count and due[sent] <= now:
-            # All that is due goes out at once on one connection: the busier, the fewer calls of the kernel a request.
+            # All due requests go out together: A higher load needs fewer kernel calls per request.
             one, batch = connections[turn % many], []
             while sent < count and due[sent] <= now:
                 one.due.append(due[sent])
@@ -210,7 +211,7 @@ def drive(
                 continue
             _check_asked(one)
             got += answers
-            came = min(now, one.stamps[-1])  # now, where there is no stamp: nan is less than nothing
+            came = min(now, one.stamps[-1])  # now, without a stamp: every comparison with nan is false
             newest = one.due[one.answers - 1]
             # All of these are at least as late as the newest of them.
             if came - newest > harm and newest - warm_up >= 0:
@@ -223,10 +224,10 @@ def drive(
 
 
 def _check_asked(one: Connection) -> None:
-    """Raise `Refused` where more came than was asked for: each answer would be taken for that to another request."""
+    """Raise `Refused` for surplus answers: each one would be assigned to a wrong request."""
     if one.answers > len(one.due):
         lines = f"{one.answers} lines came for {counted(len(one.due), 'request')}"
-        raise Refused(f"{lines} on a connection: it must answer each with one, and say nothing unasked")
+        raise Refused(f"{lines} on a connection: it must answer each with one, and send nothing unasked")
 
 
 def measure(
@@ -283,9 +284,9 @@ def measure(
 
 
 def readings_of(connections: Sequence[Connection], warm_up: float, *, by_stamps: bool) -> tuple[float, float]:
-    """Return the share of answers whose time is the kernel's, and how late those were read in the mean, in seconds.
+    """Return the share of answers with a time from the kernel, and the mean lag of reading them, in seconds.
 
-    Of what was read after the warm-up: a kernel that stamped for nobody before begins a moment after it was asked.
+    Only readings after the warm-up count: a kernel without earlier stamping begins a moment after the request.
     """
     answers, read_at, stamps = [], [], []
     for connection in connections:

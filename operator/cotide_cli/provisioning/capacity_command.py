@@ -1,4 +1,4 @@
-"""`cotide capacity`: how many machines of which type the cluster needs in the next hours, and one step of it.
+"""`cotide capacity`: the machines by type that the cluster needs in the next hours, and one step of the plan.
 
 Called by `main`. Reads the API server, the configuration's ``provisioning`` section and, where given, a history of
 tasks; plans; prints. With ``--apply`` the plan's first step is carried out once through the configured actuator: run it
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option("--history", type=click.Path(path_type=Path, dir_okay=False), help="CSV of tasks that have ended.")
 @click.option("--plan", "plan_only", is_flag=True, help="Print the plan and change nothing; the default.")
 @click.option("--apply", "apply_it", is_flag=True, help="Carry out the first step, once.")
-@click.option("--dry-run", is_flag=True, help="With --apply: say what would be sent, and send nothing.")
+@click.option("--dry-run", is_flag=True, help="With --apply: show the requests, and send nothing.")
 @click.option("-n", "--namespace", help="Where the book of node orders is kept; that of the context if not given.")
 @click.option(
     "--kubeconfig",
@@ -73,7 +73,7 @@ def command(
     if plan_only and apply_it:
         raise InputError("can't be given together with --apply", field="--plan")
     if dry_run and not apply_it:
-        raise InputError("says what --apply would do, which is not given", field="--dry-run")
+        raise InputError("shows the effect of --apply, which is not given", field="--dry-run")
     whole = read_settings(config)
     settings = whole.provisioning
     if settings is None:
@@ -90,7 +90,7 @@ def command(
 
 
 class _Found(NamedTuple):
-    """What was planned, from what, and what was or would be sent; ``hopeless``: pods larger than any machine."""
+    """The plan, its input, and the requests that were or would be sent; ``hopeless``: pods larger than any machine."""
 
     advice: Advice
     view: ClusterView
@@ -122,7 +122,7 @@ def read_history(path: Path) -> History:
 
 
 _LARGEST = {"arrival_seconds": 1e11, "run_seconds": 1e9, "cpu_millicores": 1e9, "memory_bytes": 1e16}
-"""Of a history's columns: beyond it is a slip of units, times in milliseconds for example."""
+"""Largest values of a history's columns: more is an error of units, for example times in milliseconds."""
 
 
 def _priority(text: str, path: Path, line: int) -> float:
@@ -132,7 +132,7 @@ def _priority(text: str, path: Path, line: int) -> float:
     except ValueError:
         value = np.nan
     if not abs(value) <= 2.0**31:
-        raise InputError(f"{text[:30]!r} is no priority of a pod", file=str(path), line=line, field="priority")
+        raise InputError(f"{text[:30]!r} is not a priority of a pod", file=str(path), line=line, field="priority")
     return value
 
 
@@ -157,10 +157,12 @@ async def _run(
     credentials = load_credentials(kubeconfig, context)
     async with KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False) as client:
         nodes, pods = await asyncio.gather(client.list("/api/v1/nodes"), client.list("/api/v1/pods"))
-        nodes, odd = those_checked(nodes, NodeObject, "node")  # one that is left out is left alone
+        nodes, odd = those_checked(nodes, NodeObject, "node")  # a skipped node stays unchanged
         for warning in odd:
             click.echo(f"cotide: {warning}", err=True)
-        pods = all_checked(pods, PodObject, "pod")  # without one that is odd its node might look empty, and go
+        pods = all_checked(
+            pods, PodObject, "pod"
+        )  # skipping an invalid pod might make its node look empty, and stop it
         now = time.time()
         kinds = [kind.name for kind in settings.machine_types]
         where = namespace or credentials.namespace
@@ -189,7 +191,7 @@ async def _run(
 
 
 async def _book(store: BookStore, *, needed: bool) -> OrderBook:
-    """Return the book of orders; an empty one where a plan is all that is asked for and it may not be read."""
+    """Return the book of orders; an empty one if it can't be read and only a plan is requested."""
     from cotide_core.provisioning.node_orders import OrderBook
     from cotide_kube.answers import ApiError
 
@@ -210,7 +212,7 @@ def _freed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _lost(nodes: Sequence[Mapping[str, Any]], settings: ProvisioningSettings) -> set[str]:
-    """Return the nodes that have not been ready for longer than a boot may take, by the operator's rule."""
+    """Return the nodes that have been not ready for longer than a boot may take, by the operator's rule."""
     import msgspec
 
     from cotide_kube.objects import NodeObject
@@ -219,7 +221,7 @@ def _lost(nodes: Sequence[Mapping[str, Any]], settings: ProvisioningSettings) ->
 
     readable: dict[str, NodeObject] = {}
     for node in nodes:
-        with contextlib.suppress(msgspec.ValidationError):  # that is no reason to call it lost
+        with contextlib.suppress(msgspec.ValidationError):  # an invalid node does not count as lost
             readable[node["metadata"]["name"]] = msgspec.convert(node, NodeObject)
     known, _ = nodes_of(readable, settings, ScaledClock())
     return {node_now.view.name for node_now in known if node_now.lost}
@@ -228,7 +230,7 @@ def _lost(nodes: Sequence[Mapping[str, Any]], settings: ProvisioningSettings) ->
 async def _prices(
     settings: ProvisioningSettings, prometheus: PrometheusSourceSettings | None, now: float
 ) -> Floats | None:
-    """Return money for a kWh at each step as a file or Prometheus tells it; what can't be used ends the command."""
+    """Return money for a kWh at each step from a file or Prometheus; an invalid value ends the command."""
     from cotide_operator.provisioning.energy_prices import read_prices, step_prices
 
     if settings.energy_prices is None:
@@ -280,7 +282,7 @@ async def _order(
 
 
 async def _open(client: KubeClient, advice: Advice, view: ClusterView, dry_run: bool) -> list[str]:
-    """Open nodes that are wanted and were freed; they count as on, and no replicas are raised for them."""
+    """Uncordon wanted nodes that were freed; they count as on, and no replicas are raised for them."""
     from cotide_operator.provisioning.carrying import open_node
 
     sent = []
@@ -301,7 +303,7 @@ async def _scale(
     context: str | None,
     dry_run: bool,
 ) -> list[str]:
-    """Raise replicas where more machines are wanted than are on; they count those that are away, too."""
+    """Raise replicas where more machines are wanted than are on; replicas include unavailable machines."""
     from cotide_kube.official import connect
     from cotide_operator.provisioning.actuators import ScaleSubresource
 
@@ -360,9 +362,7 @@ def _print(settings: ProvisioningSettings, found: _Found, dry_run: bool) -> None
         if worth > 0:
             click.echo(f"  one {kind} more would save {worth:.4f}")
     if found.view.unknown:
-        click.echo(
-            f"  left alone, of no known type, cordoned by somebody else or not ready: {', '.join(found.view.unknown)}"
-        )
+        click.echo(f"  unchanged, of no known type, cordoned by a person or not ready: {', '.join(found.view.unknown)}")
     if found.hopeless:
         click.echo(f"  {counted(found.hopeless, 'pod is', 'pods are')} larger than any machine: nothing is on for them")
     if sent is None:

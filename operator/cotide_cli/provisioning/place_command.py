@@ -1,7 +1,7 @@
 """`cotide place`: the replicas of services over several clusters, by predictive control; a dry run by default.
 
-Called by `main`. Reads the placement file, what is foreseen of demand and prices (CSV, a row a step, or what a
-Prometheus says), and the clusters; plans one turn, or with ``--watch`` one each step; prints; with ``--apply`` sets
+Called by `main`. Reads the placement file, forecasts of demand and prices (CSV with a row per step, or from a
+Prometheus), and the clusters. Plans one turn, or with ``--watch`` one each step; prints; with ``--apply`` sets
 replicas. Invariant: without ``--apply`` nothing is written in any cluster.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="CSV, a column a centre; not needed for those with a priceQuery.",
 )
-@click.option("--apply", "apply_it", is_flag=True, help="Set replicas; else only say what would be set.")
+@click.option("--apply", "apply_it", is_flag=True, help="Set replicas; otherwise only show the changes.")
 @click.option("--watch", is_flag=True, help="Take a turn each stepSeconds: show, or with --apply do, what is due.")
 @click.option("--turns", type=click.IntRange(0), default=0, show_default=True, help="Of --watch; 0: until Ctrl-C.")
 @click.option("--state", type=click.Path(path_type=Path, dir_okay=False), help="Keeps which clusters were lost.")

@@ -1,7 +1,7 @@
-"""Turns of `cotide place`: files and clusters are read, a turn is planned, replicas are set where that is asked for.
+"""Turns of `cotide place`: read files and clusters, plan a turn, set replicas on request.
 
-Called by `place_command`. Invariants: a dry run writes nothing in any cluster; what is lost is written down before
-anything is set; what rises is set before what falls, over all services.
+Called by `place_command`. Invariants: a dry run writes nothing in any cluster; lost clusters are recorded before
+anything is set; over all services, increases are set before decreases.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Everything = Mapping[str, Mapping[str, Seen | None]]
-"""What was seen, by service and centre."""
+"""Replicas as read, by service and centre."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementFiles:
-    """Where everything is read from."""
+    """The input files."""
 
     file: Path
     demand: Path | None
@@ -75,14 +75,14 @@ MAX_LOST = 1 << 20
 
 @dataclass(slots=True)
 class LostClusters:
-    """Those that did not answer in the last turn, kept in a file where there is one."""
+    """Clusters that did not answer in the last turn, kept in a file if one is given."""
 
     path: Path | None
     names: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, path: Path | None) -> LostClusters:
-        """Read what the turn before left.
+        """Read the clusters that the turn before lost.
 
         Raises
         ------
@@ -99,12 +99,12 @@ class LostClusters:
             names = None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(
-                "is no JSON list of lost clusters: delete it to begin anew", file=str(path), field="--state"
+                "is not a JSON list of lost clusters: delete it to start again", file=str(path), field="--state"
             )
         return cls(path, frozenset(names))
 
     def remember(self, lost: Iterable[str]) -> None:
-        """Keep which clusters are lost, whole or not at all where the directory lets us.
+        """Write the lost clusters, atomically where the directory permits.
 
         Raises
         ------
@@ -123,41 +123,41 @@ class LostClusters:
             except OSError as error:
                 with contextlib.suppress(OSError):
                     aside.unlink(missing_ok=True)
-                if error.errno in NO_ROOM:  # nor would the file itself be written whole
+                if error.errno in NO_ROOM:  # the file itself would not be complete either
                     raise
-                file.write_text(text, encoding="utf-8")  # it alone is mounted, or writable
+                file.write_text(text, encoding="utf-8")  # only the file is mounted, or writable
         except OSError as error:
-            words = f"can't be written: {error.strerror}; what is not set yet stays as it is"
+            words = f"can't be written: {error.strerror}; replicas that are not set yet stay the same"
             raise InputError(words, file=str(self.path), field="--state") from error
 
 
 Writing = tuple[int, int, int]
-"""Which file it is, when it was written last, and how long it is."""
+"""A version of a file: its identity, its last change, and its length."""
 
 
 def _writing(path: Path) -> Writing | None:
-    """Return None for what is not there: whoever reads it says so."""
+    """Return None for a missing file: the reader reports it."""
     try:
         found = path.stat()
     except OSError:
         return None
-    if not stat.S_ISREG(found.st_mode):  # a pipe's times change with what is written to it
+    if not stat.S_ISREG(found.st_mode):  # a pipe's times change with each write
         return found.st_ino, 0, 0
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 @dataclass(slots=True)
 class PassedRows:
-    """How many rows of a forecast are of the past: a file that stays as it is moves on by a row each step."""
+    """Number of past rows of a forecast: an unchanged file advances one row per step."""
 
     monotonic: Callable[[], float] = time.monotonic
     _since: dict[Path, tuple[Writing, float]] = field(default_factory=dict)
-    """By file: which writing of it, and when that was first read."""
+    """By file: its version, and the time when that was first read."""
 
     def of(self, path: Path, writing: Writing, step_seconds: float) -> int:
-        """Return the rows of a file that have passed since it was first read as it was written then."""
+        """Return the rows of a file that have passed since its present version was first read."""
         now, known = self.monotonic(), self._since.get(path)
-        if known is None or known[0] != writing:  # the same rows written anew are rows from now on
+        if known is None or known[0] != writing:  # the same rows in a new version start from now
             self._since[path] = (writing, now)
             return 0
         return int((now - known[1]) / step_seconds + 1e-6)
@@ -165,14 +165,14 @@ class PassedRows:
 
 @dataclass(frozen=True, slots=True)
 class TurnState:
-    """What is kept from turn to turn but for lost clusters; a restart begins anew."""
+    """State between turns except lost clusters; a restart begins without it."""
 
     passed: PassedRows = field(default_factory=PassedRows)
     prices: PriceHistories = field(default_factory=PriceHistories)
 
 
 class QueryAnswers(NamedTuple):
-    """What a Prometheus said: by centre the price that holds, or its history; by service that of demand."""
+    """Answers of a Prometheus: by centre the current price, or its history; by service the history of demand."""
 
     prices: Mapping[str, float]
     price_histories: Mapping[str, PriceHistory]
@@ -181,13 +181,13 @@ class QueryAnswers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """One turn as it was taken."""
+    """The result of one turn."""
 
     settings: PlaceSettings
     demand: Mapping[str, Floats]
     """(W, V) requests per second that were planned for, by service."""
     scores: Mapping[str, DemandScore | None]
-    """Of forecasts from a history, by service that has one."""
+    """Scores of forecasts from a history, by service with a history."""
     seen: Everything
     turns: Mapping[str, Turn]
     applied: bool
@@ -199,7 +199,7 @@ async def take(files: PlacementFiles, lost: LostClusters, turn_state: TurnState,
     Raises
     ------
     InputError, ClusterError
-        When nothing can be planned, or not all could be set.
+        When no plan is possible, or some replicas could not be set.
     """
     settings, prices = await queried(read_settings(files.file))
     if not settings.networks:
@@ -211,7 +211,7 @@ async def take(files: PlacementFiles, lost: LostClusters, turn_state: TurnState,
         is_known = centre in price_histories
         if not is_known and files.prices is None:
             raise error
-        click.echo(f"cotide: {error}; {'what it told last' if is_known else files.prices} is used", err=True)
+        click.echo(f"cotide: {error}; {'its last answer' if is_known else files.prices} is used", err=True)
     answers = QueryAnswers(prices, price_histories, histories)
     demand, price, scores = _forecasts(files, settings, answers, turn_state.passed)
     seen, silent = await _look(settings, files.kubeconfig)
@@ -223,7 +223,7 @@ async def take(files: PlacementFiles, lost: LostClusters, turn_state: TurnState,
     turns = plan_turns(settings, demand, price, seen, sorted(lost.names))
     gone = {name for turn in turns.values() for name in turn.lost}
     if apply:
-        # Before anything is set: whatever ends this turn, the next one knows which clusters were lost.
+        # Before anything is set: whatever ends this turn, the next one knows the lost clusters.
         lost.remember(gone)
         await apply_turns(settings, turns, seen, files.kubeconfig, lost)
     else:
@@ -246,7 +246,7 @@ async def follow(
     Raises
     ------
     InputError, ClusterError
-        When the first turn fails; a later one that does is said, and the next is taken in its time.
+        When the first turn fails; a later failure is printed, and the next turn starts on time.
     """
     turn_state, number, pause = TurnState(PassedRows(monotonic)), 0, 0.0
     while True:
@@ -256,7 +256,7 @@ async def follow(
         except (ClusterError, InputError) as error:
             if not number:
                 raise
-            click.echo(f"cotide: goes on with the next turn: {error}", err=True)
+            click.echo(f"cotide: continues with the next turn: {error}", err=True)
         else:
             pause = taken.settings.step_seconds
             show(taken)
@@ -272,7 +272,7 @@ def read_settings(file: Path) -> PlaceSettings:
     Raises
     ------
     InputError
-        With the line and the field, when it can't be used.
+        With the line and the field, when the file is invalid.
     """
     try:
         data, lines = load(read(file), str(file))
@@ -295,9 +295,10 @@ def _forecasts(
     answers: QueryAnswers,
     passed: PassedRows,
 ) -> tuple[dict[str, Floats], Floats, dict[str, DemandScore | None]]:
-    """Return demand by service, (rows, centres) prices, and by service with a history how good its forecasts were.
+    """Return demand by service, (rows, centres) prices, and the scores of forecasts by service with a history.
 
-    Both are foreseen from their history where there is one, or a file's; a price alone holds for all rows.
+    Demand and prices are forecast from their history if there is one, otherwise read from a file; a single price holds
+    for all rows.
     """
     histories = answers.demand_histories
     columns = {
@@ -310,9 +311,9 @@ def _forecasts(
     asked = [centre.name for centre in settings.centres if centre.name not in known]
     rates, given = _of_files(files, settings, list(columns.values()), asked, passed)
     lengths = {path: len(found) for path, found in ((files.demand, rates), (files.prices, given)) if found is not None}
-    rows = min(lengths.values(), default=settings.horizon_steps)  # one of the files may be the newer
+    rows = min(lengths.values(), default=settings.horizon_steps)  # the files may have different ages
     if rows > MAX_STEPS:
-        words = f"has {rows} rows from now on, at most {MAX_STEPS} steps are planned for"
+        words = f"has {rows} rows from now on, at most {MAX_STEPS} steps are allowed"
         raise InputError(words, file=str(next(iter(lengths))))
     of_column = {} if given is None else dict(zip(asked, given[:rows].T, strict=True))
     for name, value in answers.prices.items():
@@ -338,7 +339,7 @@ def _of_files(
     centres: Sequence[str],
     passed: PassedRows,
 ) -> tuple[Floats | None, Floats | None]:
-    """Return what the files of demand and of prices have from now on; None for one from which nothing is needed."""
+    """Return the rows of the demand file and the prices file from now on; None for a file that is not needed."""
     writings: dict[Path, Writing] = {}
     rates = given = None
     if columns:
@@ -367,21 +368,21 @@ def _of_files(
 
 def _remaining_rows(path: Path, rows: Floats, passed: int) -> Floats:
     if passed >= len(rows):
-        raise InputError(f"has {len(rows)} rows, which have all passed: write it anew", file=str(path))
+        raise InputError(f"has {len(rows)} rows, which have all passed: write it again", file=str(path))
     return rows[passed:]
 
 
 def _read(path: Path, names: Sequence[str], *, signed: bool = False) -> tuple[Floats, Writing]:
-    """Return the columns of a file that nobody wrote meanwhile, and which writing of it they are."""
+    """Return the columns of a file that did not change meanwhile, and its version."""
     before = _writing(path)
     rows = _columns(path, names, signed=signed)
-    if before is None or _writing(path) != before:  # half of 100 is a number, too
-        raise InputError("was written while it was read: replace it by renaming another", file=str(path))
+    if before is None or _writing(path) != before:  # half of 100 is also a number
+        raise InputError("was written during the read: replace it by renaming another file", file=str(path))
     return rows, before
 
 
 def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Floats:
-    """Return (rows, names) numbers of a CSV file; below 0 only where that may be."""
+    """Return (rows, names) numbers of a CSV file; negative ones only where allowed."""
     from cotide_sim.traces.rows import stream_rows
 
     least = -math.inf if signed else 0.0
@@ -400,7 +401,7 @@ def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Float
 
 
 async def _look(settings: PlaceSettings, kubeconfig: str | None) -> tuple[Everything, dict[str, str]]:
-    """Return what is there, and of centres that do not answer why."""
+    """Return the replicas by centre, and the reasons for centres that do not answer."""
     silent: dict[str, str] = {}
 
     async def one(centre: CentreSettings, client: KubeClient, service: ServiceSettings) -> Seen | None:
@@ -436,7 +437,7 @@ async def apply_turns(
     kubeconfig: str | None,
     lost: LostClusters,
 ) -> None:
-    """Set replicas, those that rise first; a cluster that is lost meanwhile stops the turn before anything falls.
+    """Set replicas, increases first; a cluster that is lost meanwhile stops the turn before any decrease.
 
     Raises
     ------
@@ -466,7 +467,7 @@ def _client(centre: CentreSettings, kubeconfig: str | None) -> KubeClient:
 
 
 def as_data(taken: TurnResult) -> dict[str, Any]:
-    """Return a turn as ``-o json`` shows it: of one service its fields, of several these by name."""
+    """Return a turn as ``-o json`` shows it: the fields of a single service, or the fields by name for several."""
     shown = {name: _turn_data(taken, name) for name in taken.turns}
     return shown[ONE_SERVICE] if taken.settings.is_of_one else {"services": shown}
 

@@ -1,1 +1,1 @@
-"""Live host load: what pods use, each node's slots, forecasts of the next, their scores, and what they offer."""
+"""Live host load: usage of pods, slots of each node, forecasts of the next slot, their scores, and the offers."""

@@ -1,9 +1,9 @@
-"""Champion and challenger: who forecasts the usage of online pods, and who does so in shadow beside it.
+"""Champion and challenger: the forecaster of the usage of online pods, and a second one in shadow.
 
 Called by `forecasters`. Both learn from the same records and are scored on the same slots; only the champion's
 forecasts leave this module. A challenger that wins a day of slots (`cotide_predictors.learning.peak_challenge`) takes
-over with the scores it has earned, and the former champion goes on in shadow, to come back by the same rule.
-Invariant: a slot is scored before either learns from it; without a challenger nothing is done for one.
+over with its earned scores. The former champion continues in shadow and can return by the same rule. Invariants: a slot
+is scored before either learns from it; without a challenger there is no shadow work.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Predictor = Literal["mixture", "sigma-percentile"]
 DEFAULT: Final[Predictor] = "mixture"
 RESOURCES: Final = 2
 LEVELS: Final = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
-"""Name in `HostLoadForecast` of each quantile that can be planned with."""
+"""Name in `HostLoadForecast` of each quantile that plans can use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """How the challenge stands.
+    """State of the challenge.
 
     Attributes
     ----------
-    champion, challenger : names; the latter None without one. slots : scored so far in the challenge under way.
-    losses : (2, 2) mean pinball losses in it, of both for cpu and memory, in shares of the node; nan before any.
+    champion, challenger : names; the challenger may be None. slots : scored so far in the present challenge.
+    losses : (2, 2) mean pinball losses in it, of both for cpu and memory, in shares of the node; nan before the first.
     """
 
     champion: Predictor
@@ -49,16 +49,16 @@ class Contest:
     losses: Floats
 
     def sentence(self) -> str:
-        """Say who forecasts and who runs in shadow; nothing where it is as ever."""
+        """Return a sentence with the champion and the challenger; an empty string for the default alone."""
         if self.challenger is None:
             return "" if self.champion == DEFAULT else f" Forecast by {self.champion}."
-        said = f" Forecast by {self.champion}; {self.challenger} runs in shadow"
+        text = f" Forecast by {self.champion}; {self.challenger} runs in shadow"
         champion, challenger = self.losses.sum(axis=1).tolist()
         if not self.slots or champion <= 0:
-            return f"{said}."
+            return f"{text}."
         share = 100 * (challenger / champion - 1)
         compared = f"{abs(share):.0f} % {'higher' if share > 0 else 'lower'}"
-        return f"{said}, with a loss {compared} over {self.slots} slots."
+        return f"{text}, with a loss {compared} over {self.slots} slots."
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +80,7 @@ class _Contender:
         return cls(name, models, [LoadScorer(rows) for _ in range(RESOURCES)])
 
     def grow(self, rows: int) -> None:
-        # One at a time: no more than one is there twice.
+        # One at a time: only one exists twice at any moment.
         for resource in range(RESOURCES):
             self.models[resource] = self.models[resource].grown(rows)
             self.scorers[resource] = self.scorers[resource].grown(rows)
@@ -91,9 +91,9 @@ class Contenders:
 
     Parameters
     ----------
-    champion, challenger : names; no challenger, no shadow.
-    quantile : 0.5, 0.9 or 0.99: what is planned with, and judged by.
-    ahead_slots : longer horizons; only the mixture knows any.
+    champion, challenger : names; None for no challenger.
+    quantile : 0.5, 0.9 or 0.99: used for plans and for the judgement.
+    ahead_slots : longer horizons; only the mixture supports them.
     day_slots : slots of a day (`slot_ring.slots_of_day`).
     """
 
@@ -116,12 +116,12 @@ class Contenders:
 
     @property
     def models(self) -> Sequence[HostLoadModel | PeakRule]:
-        """Return the champion's, for cpu and memory."""
+        """Return the champion's models, for cpu and memory."""
         return self._contenders[0].models
 
     @property
     def scorers(self) -> Sequence[LoadScorer]:
-        """Return the champion's."""
+        """Return the champion's scorers."""
         return self._contenders[0].scorers
 
     def grow(self, rows: int) -> None:
@@ -141,12 +141,12 @@ class Contenders:
                 peaks.reset(rows)
 
     def record(self, values: Floats, known: NDArray[np.bool_]) -> None:
-        """Score what each forecast for a slot, then learn from it; the challenger may take over after it.
+        """Score both forecasts of a slot, then learn from it; the challenger may take over afterwards.
 
         Parameters
         ----------
-        values : (2, n) shares of the node, cpu and memory, nan where there is none.
-        known : (2, n) where there was a forecast, too: only those are scored.
+        values : (2, n) shares of the node, cpu and memory, nan where unknown.
+        known : (2, n) where a forecast exists, too: only those are scored.
         """
         losses = np.full((2, RESOURCES), np.nan)
         for row, contender in enumerate(self._contenders):
@@ -163,21 +163,21 @@ class Contenders:
                 self._contenders.reverse()
 
     def refit(self, resource: int, parameters: ArmaParameters) -> None:
-        """Put fitted parameters of a resource in force wherever a model has any; 0 is cpu, 1 is memory."""
+        """Apply fitted parameters of a resource to each model that has parameters; 0 is cpu, 1 is memory."""
         for contender in self._contenders:
             model = contender.models[resource]
             if isinstance(model, HostLoadModel):
                 model.refit(parameters)
 
     def ahead(self) -> tuple[tuple[int, HostLoadForecast, HostLoadForecast], ...]:
-        """Return the champion's forecasts of cpu and memory over each longer horizon; none where it knows none."""
+        """Return the champion's forecasts of cpu and memory over each longer horizon; empty if it supports none."""
         cpu, memory = self.models
         if not (isinstance(cpu, HostLoadModel) and isinstance(memory, HostLoadModel)):
             return ()
         return tuple((slots, cpu.forecast(slots), memory.forecast(slots)) for slots in self._ahead_slots)
 
     def ahead_scores(self) -> dict[tuple[int, int], LoadScores]:
-        """Return how the longer horizons did, by resource (0 cpu, 1 memory) and slots."""
+        """Return the scores of the longer horizons, by resource (0 cpu, 1 memory) and slots."""
         return {
             (resource, peaks.slots): peaks.scores()
             for resource, scorers in enumerate(self._ahead_scorers)
@@ -185,18 +185,19 @@ class Contenders:
         }
 
     def contest(self) -> Contest:
-        """Return how the challenge stands."""
+        """Return the state of the challenge."""
         names = [contender.name for contender in self._contenders]
         challenger = names[1] if len(names) > 1 else None
         return Contest(names[0], challenger, self._challenge.scored, self._challenge.losses())
 
     def take_verdicts(self) -> list[tuple[Predictor, PeakVerdict]]:
-        """Return the challengers that were judged since the last call, with what became of them."""
+        """Return the challengers that were judged since the last call, with the verdicts."""
         found, self._verdicts = self._verdicts, []
         return found
 
     def _score_ahead(self, values: Floats, known: NDArray[np.bool_]) -> None:
-        """Score the longer horizons of whoever is champion now; a predictor that knows none leaves them as they are."""
+        """Score the longer horizons of the present champion; a predictor that supports none leaves the scores
+        unchanged."""
         for resource, (model, scorers) in enumerate(zip(self.models, self._ahead_scorers, strict=True)):
             if isinstance(model, HostLoadModel):
                 recorded = np.where(known[resource], values[resource], np.nan)
@@ -209,7 +210,7 @@ class Contenders:
 
 
 def sentence_of(name: Predictor, verdict: PeakVerdict) -> str:
-    """Say what became of a challenge by ``name``."""
+    """Return a sentence with the outcome of a challenge by ``name``."""
     compared = f"its loss over the last {SLOTS} slots was {abs(100 * verdict.gain):.1f} %"
     compared += " lower" if verdict.gain > 0 else " higher"
     if verdict.promoted:

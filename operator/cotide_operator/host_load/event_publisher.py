@@ -1,8 +1,8 @@
-"""Tells the loop what was measured, forecast and scored: as events, a few at a time.
+"""Publishes measurements, forecasts and scores to the loop: as events, a few at a time.
 
 Called by `live`. Ten thousand events in one cycle would hold the loop and the queue behind it for some tenth of a
-second, so the teller waits for the loop between parts. Invariants: only finite numbers are told; a sample that says
-what the engine knows already is told again only so often that it stays fresh.
+second, so the publisher waits for the loop between parts. Invariants: only finite numbers are published; an unchanged
+sample is published again only as often as it needs to stay fresh.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cotide_predictors.host_load.scoring import LoadScores
 EVENTS_AT_A_TIME: Final = 500
 """Chosen: some 10 ms of a cycle, its ledger line included."""
 NEWS_SHARE: Final = 0.01
-"""Of what is allocatable: a sample that moved less is no news (chosen: far below the monitor's 10 % between overloaded
-and relieved)."""
+"""Share of the allocatable amount: a sample that moved less counts as unchanged (chosen: far below the monitor's 10 %
+between overloaded and relieved)."""
 REPEATS: Final = 4.0
-"""How often what is no news is told within the time that a sample holds (chosen: at 60 s each new value of a
-metrics-server, which has one every 15 s and tells it some seconds late)."""
+"""How often an unchanged sample is published within the time that a sample holds (chosen: at 60 s each new value of a
+metrics-server, which has one every 15 s and publishes it some seconds late)."""
 
 
 class Loop(Protocol):
@@ -38,12 +38,12 @@ class Loop(Protocol):
         ...
 
     async def caught_up(self) -> None:
-        """Wait until all that was told is handled."""
+        """Wait until all emitted events are handled."""
         ...
 
 
 class EventPublisher:
-    """Tells.
+    """Publishes events.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ class EventPublisher:
         self._published: dict[str, tuple[float, float, float]] = {}
 
     def ever_sampled(self, node: str) -> bool:
-        """Return whether a sample of this node was told."""
+        """Return whether a sample of this node was published."""
         return node in self._published
 
     async def samples(self, samples: NodeSamples, at_seconds: Floats) -> None:
-        """Tell the samples that are news; ``at_seconds`` (N,) are times of the operator's clock."""
+        """Publish the changed samples; ``at_seconds`` (N,) are times of the operator's clock."""
         table = samples.table
         for name in [name for name in self._published if name not in table.index]:
             del self._published[name]
@@ -70,7 +70,7 @@ class EventPublisher:
         self, names: dict[str, int], made: Made, level: str, usable: Flags, physical: Floats, until: float,
         slot_seconds: float,
     ) -> None:  # fmt: skip
-        """Tell the forecasts of the nodes whose rows are usable.
+        """Publish the forecasts of the nodes with usable rows.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class EventPublisher:
         self, names: dict[str, int], score: SlotScore, scores: tuple[LoadScores, ...], trusts: Flags, physical: Floats,
         until: float,
     ) -> None:  # fmt: skip
-        """Tell how the forecasts of one slot turned out."""
+        """Publish the scores of the forecasts of one slot."""
 
         def events() -> Iterator[Event]:
             for name, row in names.items():

@@ -1,4 +1,4 @@
-"""Makes live host load out of the configuration and starts its tasks.
+"""Builds live host load from the configuration and starts its tasks.
 
 Called by `metrics_feed`, and imported only where host load is forecast.
 """
@@ -23,15 +23,15 @@ from cotide_operator.usage.sources import Source
 _LOG = logging.getLogger(__name__)
 
 WITHOUT_SOURCE_SECONDS: Final = 5.0
-"""Wall seconds between two looks at the nodes where nothing is measured (chosen: as a source's default interval)."""
+"""Wall seconds between two looks at the nodes without measurements (chosen: as a source's default interval)."""
 
 AHEAD_SLOTS: Final = (3, 12, 36)
-"""Horizons beside the coming slot where jobs are placed by the peak before their end: with slots of five minutes a
-quarter of an hour, an hour and three (chosen)."""
+"""Horizons in addition to the next slot, where jobs are placed by the peak before their end: with slots of five minutes
+a quarter of an hour, one hour and three hours (chosen)."""
 
 
 def start_host_load(dependencies: Dependencies, source: Source, supervisor: TaskSupervisor) -> LiveHostLoad:
-    """Start the tasks of live host load; the result wants the source's readings."""
+    """Start the tasks of live host load; the result consumes the source's readings."""
     measured = dependencies.settings.metrics_source
     if measured is None:
         raise ValueError("a source comes from the section metricsSource")
@@ -41,7 +41,7 @@ def start_host_load(dependencies: Dependencies, source: Source, supervisor: Task
     if MIXTURE in (
         dependencies.settings.host_load.predictor,
         dependencies.settings.host_load.challenger,
-    ):  # others fit nothing
+    ):  # others have no parameters
         supervisor.start(Refits(live.forecasters, live.lock, pause).run(after=live.rebuilt), "host load fits")
     return live
 
@@ -74,7 +74,7 @@ def _live(
         Knobs(
             slot_seconds=settings.slot_seconds,
             quantile=settings.host_load.quantile,
-            stale_seconds=stale_wall_seconds * max(1.0, clock.speed),  # as the engine has it: `settings.engine_config`
+            stale_seconds=stale_wall_seconds * max(1.0, clock.speed),  # as in the engine: `settings.engine_config`
             stale_wall_seconds=stale_wall_seconds,
             interval_wall_seconds=interval_wall_seconds,
             capacity_share=settings.hierarchical.capacity_share,

@@ -1,12 +1,11 @@
-"""The four forecasters of every node, their scores, and the records that fits are made of.
+"""The four forecasters of every node, their scores, and the records for fits.
 
-Called by `live`, in a thread, one call at a time: ten thousand nodes take some 100 ms a slot, which is too long for
-the event loop. Usage of online pods is forecast by the configured predictor, with a challenger in shadow where one is
-named (`contenders`); what batch and gratis pods hold by what they hold now and its mean rise, as placements decide
-it; cpu and memory each with a pool of their own. Loads are shares of the node.
-
-Invariants: a forecast is scored once, against the slot it was made for, before that slot is learnt from; a row without
-any record has no forecast and no score; what history teaches after a restart counts in no total.
+Called by `live`, in a thread, one call at a time: ten thousand nodes take some 100 ms a slot, which is too long for the
+event loop. The configured predictor forecasts the usage of online pods, with a challenger in shadow where one is
+configured (`contenders`). The load of batch and gratis pods follows from placements: its forecast is the present load
+plus its mean rise. Cpu and memory each have a pool of their own. Loads are shares of the node. Invariants: a forecast
+is scored once, against its own slot, before that slot is learnt from. A row without any record has no forecast and no
+score. History that is learnt after a restart counts in no total.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotScore:
-    """How the forecasts of one slot turned out.
+    """Scores of the forecasts of one slot.
 
     Attributes
     ----------
@@ -54,12 +53,12 @@ class SlotScore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """What is forecast of the open slot, and how far beyond.
+    """Forecasts of the open slot and of longer horizons.
 
     Attributes
     ----------
     slot : of each forecaster.
-    ahead : of cpu and memory of online pods, by slots up to whose end their peak is, the nearest first.
+    ahead : of cpu and memory of online pods, by the number of slots that their peak covers, the nearest first.
     """
 
     slot: tuple[HostLoadForecast, ...]
@@ -71,11 +70,11 @@ class Forecasters:
 
     Parameters
     ----------
-    rows : room for so many nodes.
+    rows : number of nodes that have room.
     predictor, challenger : of the usage of online pods; a challenger forecasts in shadow.
-    quantile : 0.5, 0.9 or 0.99: what is planned with, and what a challenge is judged by.
-    ahead_slots : longer horizons of online pods; the mixture forecasts them while it is in force.
-    day_slots : slots of a day; None: no day is remembered.
+    quantile : 0.5, 0.9 or 0.99: used for plans, and for the judgement of a challenge.
+    ahead_slots : longer horizons of online pods; the mixture forecasts them while it is champion.
+    day_slots : slots of a day; None: no memory of days.
     """
 
     def __init__(
@@ -98,7 +97,8 @@ class Forecasters:
         self._kept = SlotRing(KEPT_SLOTS)
         self._slots = 0
         self._tenants = np.zeros(rows, np.intp)
-        """Rises with every reset of a row: a fit that began before it is not for the node that has the row now."""
+        """Rises with every reset of a row: a fit that began before the reset does not apply to the new node of the
+        row."""
 
     def grow(self, rows: int) -> None:
         """Make room for more nodes."""
@@ -128,14 +128,14 @@ class Forecasters:
         self._tenants[chosen] += 1
 
     def record(self, values: Floats, *, batch: bool = True) -> SlotScore:
-        """Score what was forecast for a slot, then learn from it.
+        """Score the forecasts of a slot, then learn from it.
 
         Parameters
         ----------
-        values : (4, n) highest shares in the slot, nan where there is none.
-        batch : False: the slot is from a time of which nobody knows what batch pods held.
+        values : (4, n) highest shares in the slot, nan where unknown.
+        batch : False: the load of batch pods in this slot is unknown.
         """
-        capped = np.minimum(values, 1.0)  # the models' ceiling: what is above is as full as full
+        capped = np.minimum(values, 1.0)  # the models' ceiling: a higher load also counts as full
         forecasts = tuple(model.forecast() for model in self._in_force())
         known = np.isfinite(capped) & (self._records > 0)
         taught = slice(0, 4) if batch else ONLINE
@@ -153,31 +153,31 @@ class Forecasters:
         return SlotScore(capped, known, forecasts)
 
     def revise(self, rows: NDArray[np.intp], held: Floats) -> None:
-        """Tell what batch and gratis pods hold now (2, k), so that the slot's forecast starts from it."""
+        """Set the present load of batch and gratis pods (2, k) as the start of the slot's forecast."""
         known = np.isfinite(held).all(axis=0) & (self._records[BATCH, rows] > 0).all(axis=0)
         if known.any():
             for model, values in zip(self._batch_models, np.minimum(held[:, known], 1.0), strict=True):
                 model.revise(rows[known].tolist(), values)
 
     def forecasts(self) -> tuple[tuple[HostLoadForecast, ...], Flags]:
-        """Return what each forecaster says of the open slot, and (n,) whether a node has records that bear it.
+        """Return each forecast of the open slot, and (n,) whether a node has enough records for it.
 
-        After a long gap the first record that comes is waited for: what was hours ago is no forecast.
+        After a long gap the node waits for its first new record: a load of hours ago is no forecast.
         """
         known: Flags = np.logical_and.reduce(self._records[ONLINE] > 0)
         known &= self._slots - self._newest < GAP_SLOTS
-        if not known.any():  # as at the start: nobody waits until kernels are loaded for what nobody may use
+        if not known.any():  # as at the start: unusable forecasts need not wait for loading kernels
             nothing = HostLoadForecast(*(np.full(self.rows, np.nan) for _ in range(4)))
             return (nothing,) * len(NAMES), known
         return tuple(model.forecast() for model in self._in_force()), known
 
     def made(self) -> tuple[Made, Flags]:
-        """Return the same with what is forecast beyond the open slot."""
+        """Return the same with the forecasts beyond the open slot."""
         slot, known = self.forecasts()
         return Made(slot, self._online.ahead() if known.any() else ()), known
 
     def fallen_back(self) -> Flags:
-        """Return (n,) whether the forecasts of a node's online pods are not to be used for now."""
+        """Return (n,) whether the forecasts of a node's online pods are unusable for now."""
         found: Flags = np.any([scorer.trust == Trust.FALLEN_BACK for scorer in self._online.scorers], axis=0)
         return found
 
@@ -194,20 +194,20 @@ class Forecasters:
         return np.array([scorer.trust == Trust.TRUSTED for scorer in self._scorers()])
 
     def histories(self) -> tuple[Records, NDArray[np.intp]]:
-        """Return (2, n, m) kept records of the online forecasters, oldest first, and who had each row.
-
-        In single precision, as they are kept: those of ten thousand nodes are 46 MB, and most callers want a part.
+        """Return (2, n, m) kept records of the online forecasters, oldest first, and the tenant of each row. They are
+        in single precision, as stored: those of ten thousand nodes are 46 MB, and most callers want a part.
         """
         if not self._slots:
             return np.empty((2, self.rows, 0), np.float32), self._tenants.copy()
         return self._kept.oldest_first(), self._tenants.copy()
 
     def refit(self, index: int, fitted: ArmaParameters, rows: NDArray[np.intp], tenants: NDArray[np.intp]) -> None:
-        """Put fitted parameters of some rows in force; a row that has another node by now keeps the defaults.
+        """Apply fitted parameters of some rows; a row that has another node by now keeps the defaults.
 
         Parameters
         ----------
-        index : of an online forecaster. fitted : of ``rows``. tenants : who had each row when the records were taken.
+        index : of an online forecaster. fitted : of ``rows``. tenants : the tenant of each row when the records were
+            taken.
         """
         stays = self._tenants[rows] == tenants[rows]
         chosen = rows[stays]
@@ -219,11 +219,11 @@ class Forecasters:
         self._online.refit(index, ArmaParameters(ar, ma, default.mean))
 
     def contest(self) -> Contest:
-        """Return how champion and challenger stand."""
+        """Return the standing of champion and challenger."""
         return self._online.contest()
 
     def take_verdicts(self) -> list[tuple[Predictor, PeakVerdict]]:
-        """Return the challengers that were judged since the last call, with what became of them."""
+        """Return the challengers that were judged since the last call, with the verdicts."""
         return self._online.take_verdicts()
 
     def _in_force(self) -> list[HostLoadModel | PeakRule]:

@@ -1,10 +1,10 @@
-"""What the present pods of each node used before this operator started, from Prometheus' range queries.
+"""Usage of the present pods of each node before this operator started, from Prometheus' range queries.
 
-Called by `live` once, before its first forecast. Simulated time runs ``speed`` times as fast as Prometheus' clock:
-slots are in seconds of the operator's clock, queries in seconds of the wall, and the steps between samples shrink with
-the speed. The law of `node_load` holds for each moment of the past as for the present: a pod that has no sample then
-counts as what it asks for, and a node most of whose present pods were not there yet has no record. So a node tells
-only of the time since most of its pods came; nothing of what ran there before is made up.
+Called by `live` once, before its first forecast. Simulated time runs ``speed`` times as fast as Prometheus' clock.
+Slots are in seconds of the operator's clock, queries in seconds of the wall, and the steps between samples shrink with
+the speed. The rule of `node_load` holds for the past as for the present: a pod without a sample at a moment counts with
+its requests. A node has no record while most of its present pods did not exist. So the history of a node covers only
+the time since most of its pods came; the load of earlier pods is not invented.
 
 Invariant: slots come in order, each once, and only whole ones.
 """
@@ -27,19 +27,18 @@ from cotide_operator.usage.prometheus import Series
 from cotide_operator.usage.sources import CPU, MEMORY
 
 SAMPLES_PER_SLOT: Final = 4
-"""Moments asked for in each slot, of which the highest counts (chosen: what lies between is seen by the rate's own
-window)."""
+"""Queried moments in each slot; the highest value counts (chosen: the rate's own window covers the time between)."""
 POINTS_AT_A_TIME: Final = 200_000
 """Values in the answer to one query: some 5 MB of JSON (chosen)."""
 MAX_POINTS: Final = 20_000_000
-"""Values asked for in all; a larger cluster rebuilds a shorter past (chosen: minutes, not hours)."""
+"""Queried values in total; a larger cluster rebuilds a shorter history (chosen: minutes, not hours)."""
 
 
 class RangeSource(Protocol):
-    """Who knows the past."""
+    """A source of history."""
 
     async def usage_range(self, resource: int, start: float, end: float, step: float) -> list[Series]:
-        """Return what pods used, every ``step`` wall seconds; see `prometheus_source.PrometheusSource`."""
+        """Return the usage of pods, every ``step`` wall seconds; see `usage.prometheus.PrometheusSource`."""
         ...
 
 
@@ -53,7 +52,7 @@ class PastSlot:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which slots are asked for, and how many at a time."""
+    """The queried slots, and their number per query."""
 
     first: int
     last: int
@@ -61,7 +60,7 @@ class Span:
 
     @classmethod
     def before(cls, slot: int, wanted: int, pods: int) -> Span:
-        """Return the ``wanted`` slots before ``slot``, or as many as can be had of so many pods."""
+        """Return the ``wanted`` slots before ``slot``, or as many as the limits allow for the number of pods."""
         points = max(1, pods) * SAMPLES_PER_SLOT
         slots = min(wanted, max(1, MAX_POINTS // points))
         return cls(slot - slots, slot - 1, max(1, POINTS_AT_A_TIME // points))
@@ -73,7 +72,7 @@ class History:
     Parameters
     ----------
     source : RangeSource. clock : Clock. slot_seconds : of the operator's clock.
-    settling_wall_seconds : see `metric_sources.Source`.
+    settling_wall_seconds : see `usage.sources.Source`.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class History:
         Raises
         ------
         SourceDown
-            When Prometheus does not answer; what was yielded before stands.
+            When Prometheus does not answer; earlier slots stay valid.
         """
         for first in range(span.first, span.last + 1, span.at_a_time):
             count = min(span.at_a_time, span.last + 1 - first)
@@ -103,7 +102,7 @@ class History:
         moments = count * SAMPLES_PER_SLOT
         origin = self._clock.to_wall(first * self._slot_seconds)
         step = self._slot_seconds / SAMPLES_PER_SLOT / self._clock.speed
-        # Prometheus cuts steps to whole milliseconds: asked for so, no sample drifts out of its own part of the slot.
+        # Prometheus cuts steps to whole milliseconds: with whole steps, each sample stays in its own part of the slot.
         asked = max(0.001, math.floor(step * 1000) / 1000)
         start, end = origin + step / 2, origin + (moments - 0.01) * step
         both = await asyncio.gather(
@@ -118,7 +117,7 @@ class History:
 
 
 def _usage(both: list[list[Series]], origin: float, step: float, moments: int, online: OnlinePods) -> Floats:
-    """In a thread: from series to what each pod used at each moment, (2, P, moments)."""
+    """In a thread: convert series to the usage of each pod at each moment, (2, P, moments)."""
     index_of = {pod.key: row for row, pod in enumerate(online.pods)}
     usage = np.full((2, len(online.pods), moments), np.nan)
     for resource, series in enumerate(both):
@@ -133,11 +132,11 @@ def _usage(both: list[list[Series]], origin: float, step: float, moments: int, o
 
 
 def _maxima(usage: Floats, table: NodeTable, online: OnlinePods) -> Floats:
-    """In a thread: from what pods used to the maxima of nodes, (2, N, slots)."""
+    """In a thread: convert the usage of pods to the maxima of nodes, (2, N, slots)."""
     usage[~believable(usage, table.physical[:, online.rows, None])] = np.nan
     nodes = len(table.names)
     loads = node_loads(online.rows, usage, online.requests, nodes)
-    # Of a node without a pod nobody knows what ran there: that is no idle past.
+    # The past of a node without a pod is unknown: it does not count as idle.
     loads[:, np.bincount(online.rows, minlength=nodes) == 0] = np.nan
     maxima: Floats = np.fmax.reduce(loads.reshape(2, nodes, -1, SAMPLES_PER_SLOT), axis=3)
     return maxima

@@ -1,8 +1,9 @@
-"""Brings the past back after a restart: whole slots from `history`, as long as Prometheus can be asked for them.
+"""Replays the history after a restart: whole slots from `history`, as far as Prometheus returns them.
 
-Called by `live` before its first forecast. A Prometheus that does not answer is asked again until the first live slot
-is over; then forecasts start from what is known, which the log says. Invariant: slots come in order up to the one
-before the open slot, so that the same time of yesterday stays the same time: what is missing is a slot without records.
+Called by `live` before its first forecast. A Prometheus that does not answer is queried again until the first live slot
+is over. Then forecasts start from the known part, and the log reports it. Invariant: slots come in order up to the one
+before the open slot, so that the same time of yesterday stays the same time. A missing slot becomes a slot without
+records.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from cotide_operator.usage.sources import SourceDown
 _LOG = logging.getLogger(__name__)
 
 RETRY_WALL_SECONDS: Final = 1.0
-"""Between two tries (chosen)."""
+"""Wall seconds between two attempts (chosen)."""
 
 
 class HistoryReplay:
-    """Brings the past back.
+    """Replays the history.
 
     Parameters
     ----------
-    history : History. wanted_slots : how many, at least 1.
+    history : History. wanted_slots : their number, at least 1.
     """
 
     def __init__(self, history: History, wanted_slots: int) -> None:
@@ -47,7 +48,7 @@ class HistoryReplay:
 
         Parameters
         ----------
-        give_up : whether it is too late to ask again.
+        give_up : whether it is too late for another attempt.
         """
         started = time.monotonic()
         online = await online_pods(pods, table, state)
@@ -74,10 +75,10 @@ class HistoryReplay:
                     break
                 await asyncio.sleep(RETRY_WALL_SECONDS)
         for number in range(span.first, span.last + 1):
-            if done:  # without any past there is no calendar to keep
+            if done:  # without history there is no calendar to keep
                 yield PastSlot(number, np.full((2, len(table.names)), np.nan))
         if known:
             seconds = time.monotonic() - started
             _LOG.info("%d slots of %d nodes were rebuilt from Prometheus in %.1f s", known, len(table.names), seconds)
         else:
-            _LOG.info("nothing is known of the past of these pods: forecasts start from what all nodes have in common")
+            _LOG.info("the past of these pods is unknown: forecasts start from what all nodes have in common")

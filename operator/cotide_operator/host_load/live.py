@@ -1,15 +1,15 @@
-"""Live host load, from readings of pods to events and outlooks: the way through this package.
+"""Live host load, from readings of pods to events and outlooks: the flow through this package.
 
 Two tasks share it. The usage feed calls `take` after each reading of its source; `run` ends a slot when it is over::
 
-    readings -> PodUsages -> NodeSampler -> Teller: NodeUsageSampled        every reading
-                                   `-----> SlotBook -> Forecasters           every slot, in a thread
-                                                           |-> EventPublisher: NodeForecasted, ForecastScored
-                                                           `-> OutlookMaker -> Outlooks
+    readings -> PodUsages -> NodeSampler -> EventPublisher: NodeUsageSampled   every reading
+                                   `------> SlotAccumulator -> Forecasters     every slot, in a thread
+                                                                   |-> EventPublisher: NodeForecasted, ForecastScored
+                                                                   `-> OutlookMaker -> Outlooks
 
-Invariants: what is told comes from the one engine's nodes and pods and goes back as events only; a source that is down
-tells nothing, so that the engine's own staleness ends its samples; a node that has fallen back is told no forecast;
-whatever raises here costs a slot or a past, and never the operator.
+Invariants: all data comes from one engine's nodes and pods and goes back as events only. While a source is down nothing
+is published, so that the engine's own staleness ends its samples. A node that has fallen back gets no forecast. An
+error here costs a slot or the history, and never the operator.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ from cotide_predictors.host_load.slot_ring import slots_of_day
 _LOG = logging.getLogger(__name__)
 
 LAG_SHARE: Final = 0.1
-"""A slot is ended this part of it late at most, so that its last samples are in (chosen)."""
+"""A slot is closed late by at most this share of it, so that its last samples are in (chosen)."""
 GRACE_WALL_SECONDS: Final = 1.0
-"""A forecast holds for so long after its slot at least, so that the next one is there before it runs out (chosen)."""
+"""A forecast holds at least this long after its slot, so that the next one comes before it runs out (chosen)."""
 GRACE_SHARE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """What is configured; seconds of the operator's clock unless a name says wall.
+    """Configuration; seconds of the operator's clock unless the name contains wall.
 
     Attributes
     ----------
-    quantile : 0.5, 0.9 or 0.99: the peak that is planned with.
+    quantile : 0.5, 0.9 or 0.99: the peak that plans use.
     settling_wall_seconds : see `metric_sources.Source`.
-    tells_scores : whether anybody keeps the `ForecastScored` events (a ledger).
-    ahead_slots : longer horizons that are forecast, too.
+    tells_scores : whether a ledger keeps the `ForecastScored` events.
+    ahead_slots : additional, longer horizons of the forecasts.
     predictor, challenger : see `Forecasters`.
     """
 
@@ -83,7 +83,7 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Learnt:
-    """What a slot's end brought, from the forecasters' thread."""
+    """Result of a slot's end, from the forecasters' thread."""
 
     scored: list[tuple[int, SlotScore]]
     made: Made
@@ -97,13 +97,13 @@ class LiveHostLoad:
 
     Parameters
     ----------
-    state, pods : of the engine, read only. loop : where events go.
-    rebuilding : brings the past; None where the source keeps none.
+    state, pods : of the engine, read only. loop : receives the events.
+    rebuilding : provides the history; None where the source keeps none.
 
     Attributes
     ----------
-    forecasters, lock : of the refits, too; the forecasters are touched under the lock only.
-    rebuilt : set once the past was rebuilt as far as it could be.
+    forecasters, lock : shared with the refits; the forecasters are accessed under the lock only.
+    rebuilt : set once the available history was rebuilt.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class LiveHostLoad:
         self._lag = min(knobs.interval_wall_seconds * clock.speed, LAG_SHARE * knobs.slot_seconds)
 
     async def take(self, readings: list[UsageReading]) -> None:
-        """Take in one reading of the source; nothing is told of usage when there was none."""
+        """Take in one reading of the source; an empty reading publishes no usage."""
         wall = self._wall()
         if await self._usages.take(readings, wall):
             settled_since = self._clock.now() - self._knobs.settling_wall_seconds * self._clock.speed
@@ -162,11 +162,11 @@ class LiveHostLoad:
         await self._publish(everything=False)
 
     def usage_of(self, pod_key: str) -> Usage | None:
-        """Return the last reading of a pod that is fresh, by the operator's clock; None where there is none."""
+        """Return the last fresh reading of a pod, by the operator's clock; None when there is none."""
         return self._usages.usage_of(pod_key, self._wall(), self._clock.from_wall)
 
     async def run(self) -> None:
-        """Rebuild the past, then end slots until cancelled."""
+        """Rebuild the history, then end slots until cancelled."""
         await self._loop.caught_up()
         await self.rebuild()
         while True:
@@ -178,7 +178,7 @@ class LiveHostLoad:
                 await asyncio.sleep(self._knobs.interval_wall_seconds)
 
     async def end_slots(self) -> bool:
-        """Learn from the slots that are over and forecast the open one; return whether there was any."""
+        """Learn from the closed slots and forecast the open one; return whether any slot was closed."""
         now = self._clock.now()
         if self._book.open_slot is not None and now >= self._due():
             self._book.close(now)
@@ -188,7 +188,7 @@ class LiveHostLoad:
         return True
 
     async def rebuild(self) -> None:
-        """Learn from the past, as far as it can be had, and make the first forecasts."""
+        """Learn from the available history, and make the first forecasts."""
         if self._rebuilding is not None:
             try:
                 await self._relive(self._rebuilding)
@@ -213,7 +213,7 @@ class LiveHostLoad:
                 await asyncio.to_thread(self.forecasters.record, values, batch=False)
 
     def _due(self) -> float:
-        """Return when the open slot is over and its last samples had the time to come."""
+        """Return the time when the open slot is over and its last samples had time to arrive."""
         return (self._open_slot() + 1) * self._knobs.slot_seconds + self._lag
 
     def _wall_seconds_to_look(self) -> float:
@@ -223,7 +223,7 @@ class LiveHostLoad:
         return max(0.0, min(interval, (self._due() - self._clock.now()) / self._clock.speed))
 
     async def _learn_and_forecast(self) -> None:
-        """Learn from the slots that are over, forecast the open one, and tell."""
+        """Learn from the closed slots, forecast the open one, and publish."""
         now = self._clock.now()
         table = NodeTable.of(self._state)
         rows = self._follow(table, now)
@@ -247,7 +247,7 @@ class LiveHostLoad:
     ) -> _Learnt:
         """In a thread, under the lock."""
         forecasters = self.forecasters
-        if closed:  # before there is anything to learn, nodes beyond the first rows have no state to pay for
+        if closed:  # before the first closed slot, nodes beyond the first rows need no state
             forecasters.grow(physical.shape[1])
         inside = rows < forecasters.rows
         rows, held = rows[inside], held[:, inside]
@@ -272,7 +272,7 @@ class LiveHostLoad:
         return _Learnt(scored, made, known & ~fallen, forecasters.trusts(), standing)
 
     async def _revise(self, rows: NDArray[np.intp]) -> None:
-        """Forecast anew where placements raised what is held (the feedback of Jiang et al., section IV.B)."""
+        """Forecast again where placements raised the batch load (the feedback of Jiang et al., section IV.B)."""
         inside = rows[rows < self.forecasters.rows]
         moved, held = self._book.moved(inside)
         if not len(moved):
@@ -300,7 +300,7 @@ class LiveHostLoad:
         write_outlooks(self._metrics, self._maker.outlooks, reasons, self._state)
 
     def _open_slot(self) -> int:
-        """Return the number of the slot that is under way."""
+        """Return the number of the open slot."""
         slot = self._book.open_slot
         return int(self._clock.now() // self._knobs.slot_seconds) if slot is None else slot
 
@@ -311,6 +311,6 @@ class LiveHostLoad:
 
 
 def _shares(amounts: Floats, physical: Floats) -> Floats:
-    """Return amounts (2, N) in shares of what is there; nan where nothing is."""
+    """Return amounts (2, N) as shares of the capacity; nan where the capacity is zero."""
     found: Floats = np.where(physical > 0, amounts / np.maximum(physical, 1.0), np.nan)
     return found

@@ -1,7 +1,7 @@
-"""Puts the metrics source, the usage feed and live host load together and runs them for as long as this replica leads.
+"""Assembles the metrics source, the usage feed and live host load, and runs them while this replica leads.
 
-Called by `assembly` only. Which parts there are depends on the configuration: a source or none, host load forecast or
-not. Without a source, nodes are still followed, so that what they offer is allocatable - requests and not nothing.
+Called by `assembly` only. The configuration selects the parts: with or without a source, with or without forecasts of
+host load. Without a source, nodes are still followed, so that they offer allocatable - requests rather than nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SOURCE_TIMEOUT_SECONDS: Final = 10.0
 
 @contextlib.asynccontextmanager
 async def metrics_feed(dependencies: Dependencies, supervisor: TaskSupervisor) -> AsyncIterator[UsageFeed | None]:
-    """Run what measures, as tasks of the supervisor; yield the feed, or None where there is no source."""
+    """Run the measuring parts as tasks of the supervisor; yield the feed, or None without a source."""
     settings = dependencies.settings.metrics_source
     if settings is None:
         if dependencies.settings.forecasts_host_load:
@@ -73,13 +73,13 @@ async def metrics_feed(dependencies: Dependencies, supervisor: TaskSupervisor) -
         try:
             yield feed
         finally:
-            # Before its session is closed: a reading on its way would take that for a fault of the source.
+            # Before its session is closed: a pending reading would report the closing as a fault of the source.
             reading.cancel()
             await asyncio.wait([reading])
 
 
 class _UsagesOnly:
-    """Stands where host load is not forecast: what pods use is shown by class, and kept for phases."""
+    """The consumer without forecasts of host load: shows the usage of pods by class, and keeps it for phases."""
 
     def __init__(self, usages: PodUsages, clock: Clock) -> None:
         self._usages, self._clock = usages, clock
@@ -92,7 +92,8 @@ class _UsagesOnly:
 
 
 def _needs_usage(dependencies: Dependencies) -> bool:
-    """Return whether what pods use is of use: to forecast host load, to learn phases, or for a Job that states some."""
+    """Return whether the usage of pods is needed: to forecast host load, to learn phases, or for a Job with stated
+    phases."""
     settings = dependencies.settings
     if settings.forecasts_host_load or settings.phases.learn:
         return True

@@ -1,7 +1,7 @@
-"""From what pods use to what the online pods of a node use: the one law, for the present and for a rebuilt past.
+"""The load of a node's online pods from the usage of pods: one rule for the present and for the rebuilt history.
 
-Called by `sampler` and `history`. Pure arrays. Invariants: what is not known of a pod counts as what the pod asks for,
-never as zero; a node of which more than half of the pods are not known has no load at all (nan).
+Called by `sampler` and `history`. Pure arrays. Invariants: the unknown usage of a pod counts as its requests, never as
+zero. A node has no load (nan) when the usage of more than half of its pods is unknown.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Rows = NDArray[np.intp]
 
 
 def believable(usage: Floats, physical: Floats) -> NDArray[np.bool_]:
-    """Return which values (2, P, ...) can be what a pod uses on a node with that much (2, P, ...).
+    """Return which values (2, P, ...) are possible usages of a pod on a node of this capacity (2, P, ...).
 
-    No pod uses more than there is (`IMPOSSIBLE` allows for what the system reserves), and none runs in no memory: a
-    zero there is how a missing number looks in some pipelines. No cpu at all is what an idle pod uses.
+    A pod uses at most the capacity (`IMPOSSIBLE` allows for the system's reserve). A pod always uses memory: some
+    pipelines show a missing number as zero. Zero cpu is valid for an idle pod.
     """
     with np.errstate(invalid="ignore"):
         found: NDArray[np.bool_] = np.isfinite(usage) & (usage >= 0) & (usage <= IMPOSSIBLE * physical)
@@ -29,12 +29,12 @@ def believable(usage: Floats, physical: Floats) -> NDArray[np.bool_]:
 
 
 def node_loads(rows: Rows, usage: Floats, requests: Floats, nodes: int) -> Floats:
-    """Return (2, N, T) what the online pods of each node use at T moments; nan where too little is known.
+    """Return (2, N, T) usages of the online pods of each node at T moments; nan where too little is known.
 
     Parameters
     ----------
-    rows : (P,) the node of each pod. usage : (2, P, T) millicores and bytes, nan where not known.
-    requests : (2, P) what each pod asks for. nodes : N.
+    rows : (P,) the node of each pod. usage : (2, P, T) millicores and bytes, nan where unknown.
+    requests : (2, P) requests of each pod. nodes : N.
     """
     moments = usage.shape[2]
     known = np.isfinite(usage)

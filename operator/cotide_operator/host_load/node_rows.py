@@ -1,8 +1,8 @@
-"""Which row of the forecasters belongs to which node, and what a share of that node is.
+"""Rows of the forecasters by node, and the capacity of each node that shares refer to.
 
-Called by `live` with every look at the nodes. Rows never move; a node that is gone for longer than a slot gives its row
-back, so that one that registers anew keeps its history. Invariant: a row that changed hands, or whose node changed its
-size, is named in `take_vacated` before anything is recorded in it.
+Called by `live` with every look at the nodes. Rows never move. A node that is gone for longer than a slot gives its row
+back; a node that registers again earlier keeps its history. Invariant: after a change of a row's node or of the node's
+size, `take_vacated` returns the row before anything is recorded in it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cotide_core.kernels.array_types import Floats
 from cotide_operator.host_load.sampler import NodeTable
 
 FIRST_ROWS: Final = 64
-"""Room for so many nodes at first (chosen)."""
+"""Initial room for nodes (chosen)."""
 SPARE_SHARE: Final = 1 / 16
-"""Of the rows in use: room made beyond them when it is full (chosen: an idle row costs the forecasters as much as one
-in use, and making room copies what they know of all nodes)."""
+"""Share of the rows in use that is added when there is no room (chosen: an idle row costs the forecasters as much as
+one in use, and making room copies their state of all nodes)."""
 RESIZED_SHARE: Final = 0.05
-"""Shares of capacity before and after such a change of the allocatable amount are not comparable (chosen)."""
+"""Above this relative change of the allocatable amount, shares before and after are not comparable (chosen)."""
 
 
 class NodeRows:
@@ -34,7 +34,7 @@ class NodeRows:
 
     Attributes
     ----------
-    capacity : rows there is room for. physical : (2, capacity) millicores and bytes of each row's node, nan without.
+    capacity : number of rows with room. physical : (2, capacity) millicores and bytes of each row's node, nan without.
     row_of : by name.
     """
 
@@ -65,7 +65,7 @@ class NodeRows:
         return rows
 
     def take_vacated(self) -> list[int]:
-        """Return the rows whose past is to be forgotten, each once."""
+        """Return the rows with a past to forget, each once."""
         vacated, self._vacated = sorted(self._vacated), set()
         return vacated
 
@@ -82,7 +82,7 @@ class NodeRows:
         return row
 
     def _make_room(self, joining: int) -> None:
-        """Have rows for so many nodes more."""
+        """Add rows for more nodes."""
         needed = self._next + joining - len(self._spare)
         if needed <= self.capacity:
             return
@@ -96,5 +96,5 @@ class NodeRows:
             resized = (np.abs(physical - before) > RESIZED_SHARE * before).any(axis=0)
         self._vacated.update(rows[resized].tolist())
         keep = np.isfinite(before).all(axis=0) & ~resized
-        # A share stays a share of what it was of, until the change is one that matters.
+        # A share refers to the same capacity until a relevant change.
         self.physical[:, rows] = np.where(keep, before, physical)

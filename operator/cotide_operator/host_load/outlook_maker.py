@@ -1,8 +1,8 @@
-"""From the engine's own state and the scores to what is published of each node.
+"""Makes the published outlook of each node from the engine's state and the scores.
 
-Called by `live` after the events it told were handled, so that an outlook says what the engine will place by: the same
-peaks, the same formula (`cotide_core.state.host_load.offered`), the same clock. Invariant: a node whose forecasts are
-not believed is offered allocatable - requests, never nothing, unless its requests leave nothing.
+Called by `live` after its events were handled, so that an outlook equals the input of the engine's placements: the same
+peaks, the same formula (`cotide_core.state.host_load.offered`), the same clock. Invariant: a node without trusted
+forecasts offers allocatable - requests, and never zero unless its requests leave nothing.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from cotide_operator.reclaimed.node_outlook import (
 from cotide_predictors.host_load.scoring import LoadScores, TrustBand
 
 NEWS_SHARE: Final = 0.01
-"""Of what is allocatable: within a slot an offer that moved less is not told again (chosen)."""
+"""Share of the allocatable amount: within a slot an offer that moved less is not published again (chosen)."""
 NODES_AT_A_TIME: Final = 1_000
-"""Outlooks put before the loop gets its turn: some 10 ms (chosen)."""
+"""Outlooks published before the loop gets its turn: some 10 ms (chosen)."""
 _BAND: Final = TrustBand()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standing:
-    """How the forecasts of the roster's rows stand, as of the last slot.
+    """State of the forecasts of the roster's rows, as of the last slot.
 
     Attributes
     ----------
-    fallen_back : (n,) whether they are not used. scores : of each forecaster.
-    worse : (n,) which of cpu and memory was covered worse, so that a sentence names what broke.
-    contest : a sentence on champion and challenger, or nothing.
+    fallen_back : (n,) whether they are unused. scores : of each forecaster.
+    worse : (n,) the worse covered one of cpu and memory, which messages name.
+    contest : a sentence on champion and challenger, or an empty string.
     """
 
     fallen_back: Booleans
@@ -57,13 +57,13 @@ class Standing:
 
     @classmethod
     def of(cls, fallen_back: Booleans, scores: Sequence[LoadScores], contest: str = "") -> Standing:
-        """Return the standing that these scores give."""
+        """Return the standing that follows from these scores."""
         coverage = np.array([score.coverage[:, -1] for score in scores[:2]])
         return cls(fallen_back, scores, np.nan_to_num(coverage, nan=1.0).argmin(axis=0), contest)
 
 
 class OutlookMaker:
-    """Makes outlooks and puts those that are news.
+    """Makes outlooks and publishes the changed ones.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class OutlookMaker:
 
     Attributes
     ----------
-    outlooks : where they are put.
+    outlooks : receives the outlooks.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class OutlookMaker:
         self._putting = asyncio.Lock()
 
     async def put(self, standing: Standing, now: float, *, everything: bool) -> dict[str, int]:
-        """Put the outlooks that are news, or all of them; return how many nodes have each reason."""
+        """Publish the changed outlooks, or all of them; return the number of nodes by reason."""
         async with self._putting:  # an older view must not overtake a newer one
             return await self._put(standing, now, everything=everything)
 
@@ -126,7 +126,8 @@ class OutlookMaker:
         physical = load.physical()
         trusted = believed.copy()
         trusted[rows[fallen]] = False
-        # Until the last forecast of a node that has just fallen back runs out, the engine still has it; this has not.
+        # The engine keeps the last forecast of a node that has just fallen back until it runs out; the outlook drops
+        # it.
         peak = np.where(trusted | ~believed, peak, np.minimum(np.maximum(used, load.asked()), physical))
         amounts = offered(physical, peak, trusted, self._capacity_share)
         reasons = [
@@ -148,7 +149,7 @@ class OutlookMaker:
 
 
 class _View(NamedTuple):
-    """One node at one moment, before it is known whether that is news."""
+    """One node at one moment, before the comparison with its last outlook."""
 
     node: str
     reason: str
@@ -189,7 +190,7 @@ class _View(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """Of the worse covered of a node's cpu and memory."""
+    """Scores of the worse covered one of a node's cpu and memory."""
 
     resource: str = ""
     records: int = 0
@@ -216,7 +217,7 @@ class _Scores:
 
 def _message(reason: str, scores: _Scores) -> str:
     if scores.coverage is None or scores.error is None:
-        figures = "no forecast of it was scored yet"
+        figures = "none of its forecasts was scored yet"
     else:
         figures = (
             f"the p99 forecast of its {scores.resource} covered {100 * scores.coverage:.1f} % of the last"
@@ -228,7 +229,7 @@ def _message(reason: str, scores: _Scores) -> str:
         return f"Forecast from what all nodes have in common: {figures}."
     requests = "what is not requested by online pods is offered"
     if reason == COVERAGE_TOO_LOW:
-        return f"Forecasts are not believed for now, {requests}: {figures}."
+        return f"Forecasts are not trusted for now, {requests}: {figures}."
     if reason == STALE_FEED:
         return f"No fresh usage of most of its online pods, {requests}; {figures}."
     return f"There is no forecast yet, {requests}; {figures}."

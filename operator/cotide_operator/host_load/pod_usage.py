@@ -1,8 +1,8 @@
-"""The last usable reading of each pod's cpu and memory, and how many readings were not usable.
+"""The last usable reading of each pod's cpu and memory, and the number of unusable readings.
 
-Filled by `live` after each reading of the source; read by `sampler`. Invariants: a reading that is no number, too old,
-from the future or from before a newer one leaves nothing behind but a count; of two for the same pod at once the higher
-counts; a pod that was replaced by another of its name has no reading.
+Filled by `live` after each reading of the source; read by `sampler`. Invariants: a reading that is not a number, too
+old, from the future or older than the last one only raises a count. Of two readings of the same pod at once, the higher
+one counts. After a pod is replaced by another of its name, it has no reading.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.sources import UsageReading
 
 READINGS_AT_A_TIME: Final = 5_000
-"""Looked at before the loop gets its turn: some 15 ms (chosen)."""
+"""Readings processed before the loop gets its turn: some 15 ms (chosen)."""
 FORGET_ABOVE: Final = 1024
-"""Pods that are kept before any is forgotten (chosen: 200 KiB)."""
+"""Pods that are kept before any is dropped (chosen: 200 KiB)."""
 _NEVER: Final = -math.inf
 
 
@@ -33,17 +33,17 @@ class _Latest:
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.taken = [0, 0]
-        """Which reading of the source each value is of."""
+        """Number of the source's reading that each value came from."""
         self.values = [math.nan, math.nan]
         self.walls = [_NEVER, _NEVER]
 
 
 class PodUsages:
-    """What pods of all classes use.
+    """Usage of pods of all classes.
 
     Parameters
     ----------
-    pod_of : a pod as the engine knows it, by key; readings of others are passed over.
+    pod_of : a pod as the engine knows it, by key; readings of other pods are skipped.
     stale_after_seconds : wall seconds for which a reading holds.
     """
 
@@ -60,7 +60,7 @@ class PodUsages:
         """Sums of classes among the metrics, and the wall second of each."""
 
     async def take(self, readings: Sequence[UsageReading], wall_now: float) -> int:
-        """Keep what is usable of one reading of the source; return how many values were."""
+        """Keep the usable values of one reading of the source; return their number."""
         outcomes: Counter[str] = Counter()
         by_class: dict[WorkloadClass, list[float | None]] = {}
         self._taken += 1
@@ -97,19 +97,19 @@ class PodUsages:
                 if value is not None:
                     gauges[resource].labels(name).set(value)
                     self._shown[name, resource] = wall_now
-        # No longer than readings hold: of a class that is gone, or a source that is down, nothing is known.
+        # Only as long as readings hold: the usage of a class that is gone, or under a source that is down, is unknown.
         for name, resource in [key for key, wall in self._shown.items() if not self._holds(wall, wall_now)]:
             gauges[resource].remove(name)
             del self._shown[name, resource]
 
     def fresh(self, pod: Pod, wall_now: float) -> tuple[float, float, float]:
-        """Return millicores and bytes, nan where no fresh reading is known, and when the older of them was so."""
+        """Return millicores and bytes, nan without a fresh reading, and the time of the older of the two."""
         latest = self._latest.get(pod.key)
         if latest is None or latest.uid != pod.uid:
             return math.nan, math.nan, math.inf
         cpu, memory = latest.values
         cpu_wall, memory_wall = latest.walls
-        # Written out: 50,000 pods are asked about each time.
+        # Written out for speed: each call covers 50,000 pods.
         if math.isnan(cpu) or abs(wall_now - cpu_wall) > self._stale_after_seconds:
             cpu, cpu_wall = math.nan, math.inf
         if math.isnan(memory) or abs(wall_now - memory_wall) > self._stale_after_seconds:
@@ -117,7 +117,7 @@ class PodUsages:
         return cpu, memory, min(cpu_wall, memory_wall)
 
     def usage_of(self, pod_key: str, wall_now: float, from_wall: Callable[[float], float]) -> Usage | None:
-        """Return what is fresh of a pod, nan where one of the two is not; None where nothing is."""
+        """Return the fresh values of a pod, nan where one of the two is stale; None where both are."""
         pod = self._pod_of(pod_key)
         if pod is None:
             return None
@@ -138,7 +138,7 @@ class PodUsages:
         if latest.taken[resource] == number:
             latest.values[resource] = max(latest.values[resource], value)
             return "duplicate"
-        # After a step back of the machine's clock what was kept lies in the future: it must not block what is new.
+        # After a backward step of the machine's clock, kept readings lie in the future: they must not block new ones.
         if self._holds(latest.walls[resource], wall_now) and reading.wall_seconds < latest.walls[resource]:
             return "late"
         latest.values[resource] = value
@@ -150,7 +150,7 @@ class PodUsages:
         return abs(wall_now - wall) <= self._stale_after_seconds
 
     def _forget_old(self, wall_now: float) -> None:
-        """Drop what holds no more; only when there is twice as much as after the last time, since it takes a while."""
+        """Drop stale readings; only when there are twice as many as after the last time, since it is slow."""
         if len(self._latest) <= 2 * self._kept:
             return
         for key, latest in list(self._latest.items()):

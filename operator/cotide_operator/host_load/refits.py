@@ -1,7 +1,7 @@
-"""Fits the ARMA parameters of every node anew now and then, in worker processes.
+"""Fits the ARMA parameters of every node again from time to time, in worker processes.
 
-Runs beside the loop. A fit takes some tenth of a second a node, which is why it is done rarely and elsewhere; the
-forecasts go on with the parameters they have. Invariant: a fit that is called off leaves no process behind.
+It runs next to the loop. A fit takes about a tenth of a second per node, so it runs rarely and in other processes.
+Meanwhile the forecasts use their present parameters. Invariant: a cancelled fit leaves no process behind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cotide_predictors.host_load.arma_fit import SLOTS_MIN
 _LOG = logging.getLogger(__name__)
 
 PROGRESS_SECONDS: Final = 30.0
-"""Wall seconds between two lines on how far a fit is (chosen)."""
+"""Wall seconds between two log lines on the progress of a fit (chosen)."""
 
 
 class _CalledOff(Exception):
@@ -32,11 +32,11 @@ class _CalledOff(Exception):
 
 
 class Refits:
-    """Fits for ever.
+    """Fits until cancelled.
 
     Parameters
     ----------
-    forecasters : touched under the lock only.
+    forecasters : accessed under the lock only.
     wall_seconds : between two fits.
     """
 
@@ -48,7 +48,7 @@ class Refits:
         self._logged_at = 0.0
 
     async def run(self, after: asyncio.Event) -> None:
-        """Fit what a rebuilt history allows ``after`` it is there, then again after each pause, until cancelled."""
+        """Fit once the history is rebuilt (``after``), then again after each pause, until cancelled."""
         try:
             await after.wait()
             while True:
@@ -61,7 +61,7 @@ class Refits:
             self._stopping.set()
 
     async def refit(self) -> int:
-        """Fit all nodes with enough records; return how many were."""
+        """Fit all nodes with enough records; return their number."""
         async with self._lock:
             histories, tenants = await asyncio.to_thread(self._forecasters.histories)
         long_enough = np.isfinite(histories).sum(axis=2).min(axis=0) >= SLOTS_MIN
@@ -75,7 +75,7 @@ class Refits:
             try:
                 fitted = await asyncio.to_thread(self._fit, name, histories[index, rows].astype(np.float64))
             except (BrokenExecutor, OSError) as error:  # a worker was killed, most often for its memory
-                _LOG.warning("%s was not fitted, the forecasts keep what they have: %s", name, error)
+                _LOG.warning("%s was not fitted, the forecasts keep their parameters: %s", name, error)
                 return 0
             async with self._lock:
                 await asyncio.to_thread(self._forecasters.refit, index, fitted, rows, tenants)

@@ -1,8 +1,8 @@
-"""What the online pods of each node use now: one sample a node from the readings of its pods.
+"""Present usage of the online pods of each node: one sample per node from the readings of its pods.
 
 Called by `live` after each reading of the source. The samples become `NodeUsageSampled` events and records of the open
-slot. Invariants: a sample that can't be (more than a machine has) or of which too little is known is not made; the
-event loop is not held for longer than a part of the pods takes.
+slot. Invariants: an impossible sample (more than a machine has) or one from too few readings is not made; the event
+loop is blocked only for one part of the pods at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotide_operator.host_load.pod_usage import PodUsages
 from cotide_operator.observability.metrics import Metrics
 
 PODS_AT_A_TIME: Final = 5_000
-"""Pods looked at before the loop gets its turn: some 10 ms (chosen)."""
+"""Pods read before the loop gets its turn: some 10 ms (chosen)."""
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 Flags = NDArray[np.bool_]
 
@@ -39,7 +39,7 @@ class NodeTable:
     Attributes
     ----------
     names : (N,) in order of the engine's rows. index : their rows.
-    physical : (2, N) allocatable millicores and bytes. batch : (2, N) what batch and gratis pods hold.
+    physical : (2, N) allocatable millicores and bytes. batch : (2, N) load of batch and gratis pods.
     """
 
     names: list[str]
@@ -49,7 +49,7 @@ class NodeTable:
 
     @classmethod
     def of(cls, state: ClusterState) -> NodeTable:
-        """Copy what is needed out of the engine's state."""
+        """Copy the needed columns of the engine's state."""
         columns = state.columns
         names = list(columns.row_of)
         rows = np.array([columns.row_of[name] for name in names], np.intp)
@@ -65,7 +65,7 @@ class NodeSamples:
     Attributes
     ----------
     table : the nodes. online : (2, N) millicores and bytes, nan where there is no sample.
-    age_seconds : (N,) wall seconds since the oldest reading behind it was made; 0 for a node without a pod.
+    age_seconds : (N,) wall seconds since its oldest reading; 0 for a node without a pod.
     """
 
     table: NodeTable
@@ -80,7 +80,7 @@ class OnlinePods:
     Attributes
     ----------
     pods : the pods. rows : (P,) the index of each one's node in the table. requests : (2, P).
-    started : (P,) seconds of the operator's clock, nan where not known.
+    started : (P,) seconds of the operator's clock, nan where unknown.
     """
 
     pods: list[Pod]
@@ -118,7 +118,7 @@ class NodeSampler:
     Parameters
     ----------
     state : the engine's; read only.
-    pods : all pods as the engine was told of them, by key.
+    pods : all pods as the engine received them, by key.
     usages : their readings.
     """
 
@@ -133,7 +133,7 @@ class NodeSampler:
 
         Parameters
         ----------
-        settled_since : second of the operator's clock; what is said of pods that started later is too low to be taken.
+        settled_since : second of the operator's clock; readings of pods that started later are too low to be used.
         """
         table = NodeTable.of(self._state)
         online = await online_pods(self._pods, table, self._state)

@@ -1,8 +1,8 @@
 """Writes the scores of the load forecasts into metrics.
 
-Called by `live` after each slot, in the forecasters' thread. Everything is summed over the nodes: a label for each node
-would make ten series of each. Invariant: totals count live slots only, so that a restart, which forecasts its history
-again, counts nothing twice.
+Called by `live` after each slot, in the forecasters' thread. Everything is summed over the nodes: a label per node
+would make ten series for each node. Invariant: totals count live slots only: a restart forecasts its history again, and
+must not count it twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def write_slot(metrics: Metrics, score: SlotScore, physical: Floats, level: str)
     Parameters
     ----------
     physical : (2, n) millicores and bytes of each row.
-    level : name in `HostLoadForecast` of the quantile that is planned with.
+    level : name in `HostLoadForecast` of the quantile that plans use.
     """
     for index, name in enumerate(NAMES):
         known = score.known[index]
@@ -40,7 +40,7 @@ def write_slot(metrics: Metrics, score: SlotScore, physical: Floats, level: str)
     for gauge, resource in ((metrics.online_cpu, 0), (metrics.online_memory, 1)):
         known = score.known[resource]
         if not known.any():
-            continue  # a sum over nothing would look like idleness
+            continue  # an empty sum would look like idleness
         amounts = physical[resource][known]
         gauge.labels("measured").set(float((score.measured[resource][known] * amounts).sum()))
         gauge.labels("forecast").set(float((getattr(score.forecasts[resource], level)[known] * amounts).sum()))
@@ -60,7 +60,7 @@ def write_window(metrics: Metrics, scores: Sequence[LoadScores]) -> None:
 
 
 def write_ahead(metrics: Metrics, scores: Mapping[str, LoadScores]) -> None:
-    """Show how the longer horizons did, once enough peaks are over to say anything."""
+    """Show the scores of the longer horizons, once enough peaks are over."""
     for name, score in scores.items():
         scored = score.records > 0
         weights = score.records[scored]
@@ -72,7 +72,7 @@ def write_ahead(metrics: Metrics, scores: Mapping[str, LoadScores]) -> None:
 
 
 def write_contest(metrics: Metrics, contest: Contest, verdicts: Iterable[tuple[Predictor, PeakVerdict]]) -> None:
-    """Show who forecasts, who runs in shadow and how both do; count the challenges that were judged."""
+    """Show champion, challenger and their scores; count the judged challenges."""
     metrics.peak_predictors.clear()
     metrics.peak_loss.clear()
     for row, (role, name) in enumerate((("champion", contest.champion), ("challenger", contest.challenger))):
@@ -90,7 +90,7 @@ def write_contest(metrics: Metrics, contest: Contest, verdicts: Iterable[tuple[P
 def write_outlooks(
     metrics: Metrics, outlooks: Iterable[NodeOutlook], reasons: Mapping[str, int], state: ClusterState
 ) -> None:
-    """Show what is offered, how many nodes stand how, and what online pods ask for beside what there is."""
+    """Show the offers, the number of nodes by reason, and the requests of online pods next to the capacity."""
     offered = [(outlook.offered_millicores, outlook.offered_memory_bytes) for outlook in outlooks]
     metrics.reclaimable_cpu.set(sum(cpu for cpu, _ in offered))
     metrics.reclaimable_memory.set(sum(memory for _, memory in offered))

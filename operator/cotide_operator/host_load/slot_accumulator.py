@@ -1,8 +1,8 @@
-"""The open slot of every row, the slots that were closed and not yet learnt from, and what batch pods held at most.
+"""The open slot of every row, the closed slots that are not learnt from yet, and the highest load of batch pods.
 
-Kept by `live` on the event loop. Four values a row: cpu and memory of online pods, then what batch and gratis pods
-hold, all in shares of the node. Invariants: slots are handed over in order, each once; a row that changed hands brings
-nothing of its former node, neither from the open slot nor from a closed one.
+Kept by `live` on the event loop. Four values per row: cpu and memory of online pods, then of batch and gratis pods, all
+as shares of the node. Invariants: slots are handed over in order, each once. A row with a new node keeps no value of
+its former node, in the open slot or in a closed one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VALUES = np.arange(4)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClosedSlot:
-    """A slot that is over: its number since the epoch, and (4, n) highest shares, nan where there is none."""
+    """A slot that is over: its number since the epoch, and (4, n) highest shares, nan where unknown."""
 
     number: int
     values: Floats
@@ -34,7 +34,7 @@ class SlotAccumulator:
 
     Parameters
     ----------
-    roster : whose rows. slot_seconds : of the operator's clock.
+    roster : the owner of the rows. slot_seconds : of the operator's clock.
     """
 
     def __init__(self, roster: NodeRows, slot_seconds: float) -> None:
@@ -57,7 +57,7 @@ class SlotAccumulator:
         return bool(self._closed)
 
     def fit_roster(self) -> None:
-        """Follow the roster: more rows, and rows that changed hands."""
+        """Follow the roster: more rows, and rows with a new node."""
         capacity = self._roster.capacity
         if capacity > self._held.shape[1]:
             more = ((0, 0), (0, capacity - self._held.shape[1]))
@@ -74,7 +74,7 @@ class SlotAccumulator:
         self._vacated.update(vacated)
 
     def usage(self, rows: Rows, at_seconds: Floats, shares: Floats) -> None:
-        """Note samples (2, k) of online pods' use, each at its own time."""
+        """Record samples (2, k) of online pods' usage, each at its own time."""
         slots = np.floor_divide(at_seconds, self._slot_seconds)
         for slot in np.unique(slots):
             chosen = np.flatnonzero((slots == slot) & np.isfinite(shares).all(axis=0))
@@ -83,19 +83,19 @@ class SlotAccumulator:
                 self._take(float(at_seconds[chosen].max()), indices, shares[:, chosen].T.ravel())
 
     def held(self, rows: Rows, now: float, shares: Floats) -> None:
-        """Note what batch and gratis pods (2, k) hold now."""
+        """Record the present load of batch and gratis pods (2, k)."""
         self._take(now, (4 * rows[:, None] + _VALUES[2:]).ravel(), shares.T.ravel())
         self._held[:, rows] = np.fmax(self._held[:, rows], shares)
 
     def moved(self, rows: Rows) -> tuple[Rows, Floats]:
-        """Return the rows whose highest batch load of the open slot rose since it was last returned, and that load."""
+        """Return the rows with a new highest batch load of the open slot since the last call, and that load."""
         now, before = self._held[:, rows], self._published[:, rows]
         chosen = rows[(np.isfinite(now) & ~(np.abs(now - before) < 1e-9)).any(axis=0)]
         self._published[:, chosen] = self._held[:, chosen]
         return chosen, self._held[:, chosen]
 
     def close(self, now: float) -> None:
-        """Close what is over by the clock, whether samples came or not."""
+        """Close the slots that are over by the clock, with or without samples."""
         self._note(self._clock.slot, self._clock.close(now))
 
     def take_closed(self, rows: Rows, held: Floats) -> tuple[list[ClosedSlot], list[int]]:
@@ -103,7 +103,7 @@ class SlotAccumulator:
 
         Parameters
         ----------
-        rows, held : what batch and gratis pods (2, k) hold as the open slot begins.
+        rows, held : load of batch and gratis pods (2, k) at the start of the open slot.
         """
         closed, self._closed = self._closed, []
         vacated, self._vacated = sorted(self._vacated), set()

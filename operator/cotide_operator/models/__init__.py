@@ -1,1 +1,1 @@
-"""Model files in use, retraining, and the scores of what was forecast."""
+"""Model files in use, retraining, and the scores of forecasts."""

@@ -1,8 +1,8 @@
-"""How good the forecasts were: each one is remembered until the truth is known, then scored.
+"""Quality of the forecasts: each one is remembered until its outcome is known, then scored.
 
-Fed by the loop with bindings, finished pods and service samples; writes the ``forecast_*`` and ``qos_*`` metrics.
-Invariant: a forecast is scored at most once; a pod that is evicted or deleted before it finishes scores nothing,
-since its run time is not the truth about anything.
+The loop passes bindings, finished pods and service samples; this module writes the ``forecast_*`` and ``qos_*``
+metrics. Invariants: a forecast is scored at most once. A pod that is evicted or deleted before it finishes is not
+scored, since its full run time is unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMPLETION: Final = "completion"
 
 @dataclass
 class _Placement:
-    """A bound pod whose forecasts are not yet scored."""
+    """A bound pod with forecasts that are not scored yet."""
 
     node: str
     p50: float | None
@@ -30,7 +30,7 @@ class _Placement:
 
 @dataclass
 class _Coverage:
-    """How many runs were scored of a forecaster, and how many of them were at or below its quantiles."""
+    """Number of scored runs of a forecaster, and of the runs at or below each of its quantiles."""
 
     scored: int = 0
     by_p50: int = 0
@@ -39,7 +39,7 @@ class _Coverage:
 
 @dataclass
 class _Slot:
-    """The slot of a service pod that is under way: a slot's value is the maximum in it."""
+    """The open slot of a service pod: a slot's value is the maximum in it."""
 
     number: int
     violated: bool
@@ -69,13 +69,13 @@ class ForecastScores:
         """Slots over the limit by Workload, since this process started."""
 
     def bound(self, bind: Bind) -> None:
-        """Remember what was forecast for a pod that was bound just now."""
+        """Remember the forecasts for a newly bound pod."""
         forecast = bind.forecast
         at_stake = forecast.qos_violation_probability is not None
         if forecast.seconds_p50 is None and not at_stake:
             return
         before = self._placements.get(bind.key)
-        if before is not None:  # of a pod of the same name that nobody saw go
+        if before is not None:  # of an earlier pod of the same name with an unnoticed end
             self._settle(bind.key, before)
         self._placements[bind.key] = _Placement(bind.node, forecast.seconds_p50, forecast.seconds_p90)
         if at_stake:
@@ -101,22 +101,22 @@ class ForecastScores:
         self._slots.pop(key, None)
 
     def workload_gone(self, key: str) -> None:
-        """Drop what was counted of a Workload that was deleted, and its metric series."""
+        """Drop the counts of a deleted Workload, and its metric series."""
         if self.violations.pop(key, None) is not None:
             self._metrics.qos_violations.remove(key)
 
     def _settle(self, key: str, placement: _Placement) -> None:
-        beside = self._at_stake.get(placement.node)
-        if beside is not None:
-            beside.discard(key)
-            if not beside:
+        placed = self._at_stake.get(placement.node)
+        if placed is not None:
+            placed.discard(key)
+            if not placed:
                 del self._at_stake[placement.node]
 
     def _score(self, placement: _Placement, seconds: float) -> None:
         self.run_time(COMPLETION, seconds, placement.p50 or 0.0, placement.p90 or placement.p50 or 0.0)
 
     def run_time(self, forecaster: str, seconds: float, p50: float, p90: float) -> None:
-        """Score the forecast of a run that is over: what decided, or one of those it was chosen from."""
+        """Score a forecast of an ended run: the deciding one, or one of its alternatives."""
         self._metrics.forecast_error.labels(forecaster).observe(abs(seconds - p50))
         if seconds > p50:
             self._metrics.forecast_underestimates.labels(forecaster).inc()
@@ -128,7 +128,7 @@ class ForecastScores:
             self._metrics.forecast_coverage.labels(forecaster, quantile).set(count / covered.scored)
 
     def sampled(self, pod: Pod, latency_p95_milliseconds: float, now: float) -> None:
-        """Take a fresh latency of an online pod: counts violated slots, scores what was placed beside it."""
+        """Take a fresh latency of an online pod: count violated slots, score the pods placed next to it."""
         limit = self._limit_of(pod.workload) if pod.workload else None
         if limit is None or pod.workload is None:
             return
@@ -143,6 +143,6 @@ class ForecastScores:
             self._metrics.qos_violations.labels(pod.workload).inc()
         for key in list(self._at_stake.get(pod.node or "", ())):
             placement = self._placements[key]
-            if placement.started:  # a latency measured before the pod ran says nothing about it
+            if placement.started:  # a latency measured before the pod ran does not depend on it
                 self._settle(key, placement)
                 self._metrics.qos_predictions.labels("broken" if broken else "held").inc()

@@ -1,8 +1,8 @@
-"""Where samples, trust, models and run times outlive the pod: a directory of a volume, or ConfigMaps, two a learner.
+"""Stores samples, trust, models and run times beyond the pod: a directory of a volume, or two ConfigMaps per learner.
 
 Called by `qos_learning` and `run_time_habits` of the replica that leads. A directory holds everything; ConfigMaps hold
-a digest, since one may have 1 MiB. Invariant: a store is read in full or not at all, and a write that fails changes
-nothing but a line in the log: learning goes on in memory.
+a digest, since one may have 1 MiB. Invariant: a store is read in full or not at all. A failed write only causes a log
+line: learning continues in memory.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from cotide_operator.observability.ledger_file import write_files
 Files = dict[str, bytes]
 
 LEARNED: Final = ".learned"
-"""Beside the models, with a name that no model has."""
+"""Folder next to the models, with a name that no model has."""
 SAMPLES: Final = "samples"
 MODEL: Final = "model"
 PHASES: Final = "phases"
 """Written by `usage.phase_learning`."""
 PARTS: Final = (SAMPLES, MODEL, PHASES)
-"""Of a learner."""
+"""Parts of a learner."""
 RUN_TIMES: Final = "run-times"
-"""Of all: it tells namespaces apart itself."""
+"""Part of all namespaces: it separates them itself."""
 BEFORE: Final = ".before"
 FRESH: Final = ".fresh"
-"""Ends of names, behind a dot, of what a part held until it is replaced and of what it will hold."""
+"""Suffixes, behind a dot, of the folders with a part's old and new contents during a replacement."""
 DIGEST_SAMPLES: Final = 4_000
 """Samples in a ConfigMap (chosen: some 200 KiB with the usual mixes)."""
 MAX_READS: Final = 5
-"""Of a directory that is replaced each time while it is read (chosen: it is replaced once in minutes)."""
+"""Attempts to read a directory that is replaced during each read (chosen: it is replaced once in minutes)."""
 MOST_BYTES: Final = 900_000
-"""Of a ConfigMap's data as sent; etcd takes 1.5 MiB, the API server 1 MiB of data."""
+"""Largest data of a ConfigMap as sent; etcd takes 1.5 MiB, the API server 1 MiB of data."""
 MOST_UNPACKED: Final = 64 * 2**20
-"""Bytes that what is read may unpack to (chosen: far above any model)."""
+"""Largest unpacked size of a part in bytes (chosen: far above any model)."""
 NAME: Final = "cotide-learned"
 LABELS: Final = {"app.kubernetes.io/name": "cotide-operator", "app.kubernetes.io/component": "learned"}
 SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
 class StoreSilent(ModelError):
-    """A store gave no answer: what it holds is not known, and must not be overwritten."""
+    """A store gave no answer: its contents are unknown, and must not be overwritten."""
 
 
 class TooLarge(ModelError):
-    """A part is larger than its store takes."""
+    """A part is too large for its store."""
 
 
 class LearnedStore(Protocol):
@@ -63,11 +63,11 @@ class LearnedStore(Protocol):
 
     @property
     def most_samples(self) -> int | None:
-        """Samples that fit; None for any number."""
+        """Return the number of samples that fit; None for any number."""
         ...
 
     async def learners(self) -> list[str]:
-        """Return whose samples are kept. Raises StoreSilent where nobody can tell."""
+        """Return the learners with kept samples. Raises StoreSilent when that is unknown."""
         ...
 
     async def load(self, part: str, learner: str) -> Files | None:
@@ -78,7 +78,7 @@ class LearnedStore(Protocol):
         StoreSilent
             When there is no answer.
         ModelError
-            When what is there is not what was written.
+            When the stored data differs from the written data.
         """
         ...
 
@@ -88,14 +88,14 @@ class LearnedStore(Protocol):
         Raises
         ------
         TooLarge
-            When they are more than the store takes.
+            When they are too large for the store.
         ModelError
             When they can't be written.
         """
         ...
 
     async def delete(self, learner: str) -> None:
-        """Delete what is kept of a learner. Raises ModelError where it can't be deleted."""
+        """Delete the kept data of a learner. Raises ModelError when it can't be deleted."""
         ...
 
 
@@ -107,22 +107,22 @@ class DirectoryStore:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._writing = threading.Lock()
-        """What is kept at the end may meet a write that is under way in another thread, in the same folders."""
+        """The write at the end may overlap a running write of another thread in the same folders."""
 
     async def learners(self) -> list[str]:
         """Return the learners that have a folder."""
         return await asyncio.to_thread(self._learners)
 
     async def load(self, part: str, learner: str) -> Files | None:
-        """Read a part; one that was half replaced when the process died is found in its other folder."""
+        """Read a part; after a replacement that a crash interrupted, it is found in its other folder."""
         return await asyncio.to_thread(self._load, _name(part, learner))
 
     async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
-        """Write a part aside and rename."""
+        """Write a part into a temporary folder and rename it."""
         await asyncio.to_thread(self._save, _name(part, learner), files)
 
     async def delete(self, learner: str) -> None:
-        """Delete the folders of a learner, with what a write that was cut short left of them."""
+        """Delete the folders of a learner, and the remains of interrupted writes."""
         for part in PARTS:
             await asyncio.to_thread(self._delete, _name(part, learner))
 
@@ -142,7 +142,7 @@ class DirectoryStore:
             return []
         except OSError as error:
             raise StoreSilent(f"{self._directory} can't be read: {error.strerror}") from error
-        # One that was half replaced when the process died is there, too: `load` finds it.
+        # A part with an interrupted replacement counts, too: `load` finds it.
         halved = [name[1:].removesuffix(BEFORE) for name in names if name.startswith(".") and name.endswith(BEFORE)]
         return _learners_of({*names, *halved})
 
@@ -156,10 +156,10 @@ class DirectoryStore:
                     raise StoreSilent(f"{directory} can't be read: {error.strerror}") from error
                 if files is not None:
                     return files
-            # An earlier leader may be writing its last: what was there a moment ago has not gone, it was replaced.
+            # An earlier leader may be writing for the last time: the missing part is not gone, it was replaced.
             if not any(directory.exists() for directory in directories):
                 return None
-        raise StoreSilent(f"{directories[0]} is replaced whenever it is read")
+        raise StoreSilent(f"{directories[0]} is replaced during each read")
 
     def _save(self, part: str, files: Mapping[str, bytes]) -> None:
         with self._writing:
@@ -169,7 +169,7 @@ class DirectoryStore:
         target, before = self._directory / part, self._directory / f".{part}{BEFORE}"
         fresh = self._directory / f".{part}{FRESH}"
         try:
-            # All of it first: on a full disk nothing that is kept may be moved, and deleted at the next try.
+            # All files first: on a full disk, kept data must not be moved and then deleted at the next attempt.
             shutil.rmtree(fresh, ignore_errors=True)
             write_files(fresh, files, durable=True)
             if target.exists():
@@ -222,7 +222,7 @@ class ConfigMapStore:
         try:
             return {file: _unpack(base64.b64decode(text, validate=True)) for file, text in data.items()}
         except (binascii.Error, zlib.error, ValueError, TypeError, AttributeError) as error:
-            raise ModelError(f"ConfigMap {self._namespace}/{name} does not hold what we wrote: {error}") from error
+            raise ModelError(f"ConfigMap {self._namespace}/{name} does not hold valid data: {error}") from error
 
     async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
         """Create or replace a ConfigMap."""
@@ -252,7 +252,7 @@ class ConfigMapStore:
 
 
 def _read_whole(directory: Path) -> Files | None:
-    """Return the files of a folder; None where it is not there, or another took its place meanwhile."""
+    """Return the files of a folder; None when it does not exist, or was replaced meanwhile."""
     try:
         before = directory.stat().st_ino
         files = {file.name: file.read_bytes() for file in sorted(directory.iterdir()) if file.is_file()}
@@ -262,12 +262,12 @@ def _read_whole(directory: Path) -> Files | None:
 
 
 def _name(part: str, learner: str) -> str:
-    """Return the name of a learner's part; no namespace has a dot in it."""
+    """Return the name of a learner's part; a namespace never contains a dot."""
     return f"{part}.{learner}" if learner else part
 
 
 def _learners_of(names: Iterable[str]) -> list[str]:
-    """Return the learners whose samples are among parts with these names."""
+    """Return the learners with samples among parts of these names."""
     parts = [name.partition(".") for name in names]
     return sorted(learner for part, _, learner in parts if part == SAMPLES)
 

@@ -1,14 +1,14 @@
-"""The learning of latency forecasts that can be left on: scored in shadow, trusted by service, renewed, rolled back.
+"""Continuous learning of latency forecasts: scored in shadow, trusted by service, renewed, rolled back.
 
-One for each learner (see `samples.POOL`). Fed by `retraining` after each cycle; looked at from time to time::
+One for each learner (see `samples.POOL`). `retraining` passes samples after each cycle and calls `look` regularly::
 
-    measured mixes -> scored by model and heuristic -> trust by service -> `ModelsChanged` names who is decided for
+    measured mixes -> scored by model and heuristic -> trust by service -> `ModelsChanged` with the trusted services
                    -> reservoir -> challenger (a process of its own) -> promoted, or not
                    -> probation of a promoted model -> rolled back, or kept
                    -> store that outlives the pod
 
 Each sample is scored before anything learns from it. Invariants: a model decides for a service only while its forecasts
-of that service are trusted; a fault of the store, the training or a model leaves what decides as it is.
+of that service are trusted. A fault of the store, the training or a model leaves the deciding model unchanged.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ Renew = Callable[
     Awaitable["Renewal"],
 ]
 LEARNING: Final = "Learning"
-"""How the forecasts of a service stand that was never scored, as in `service_trust.Trust`."""
+"""State of the forecasts of a service without scores, as in `service_trust.Trust`."""
 PENDING: Final = 100_000
-"""Samples that may wait to be scored; the oldest go (chosen: minutes of the largest cluster)."""
+"""Samples that may wait for their score; the oldest are dropped (chosen: minutes of the largest cluster)."""
 LEAST_SAMPLES: Final = 250
-"""Of a digest; where a store does not take so many it is said, and nothing kept (chosen)."""
+"""Least number of samples in a digest; when a store has no room for it, a log line reports it and nothing is kept
+(chosen)."""
 
 
 class QosLearning:
-    """Learns latency forecasts for as long as it is left on.
+    """Learns latency forecasts continuously.
 
     Parameters
     ----------
     settings : RetrainingSettings
     store : the models in use.
-    learner : whose samples these are: `POOL`, or a namespace that learns for itself.
+    learner : the owner of the samples: `POOL`, or a namespace that learns for itself.
     threshold : highest probability that the guard accepts.
-    slot_seconds : of the operator's clock; a slot is what counts once in a score.
-    kept : where samples and trust outlive the pod; None keeps them in memory.
-    is_there : whether a Workload is; what was kept of one that is gone is not taken up.
-    renew_with : trains and judges; tests pass their own.
+    slot_seconds : of the operator's clock; each slot counts once in a score.
+    kept : store of samples and trust that outlives the pod; None keeps them in memory.
+    is_there : whether a Workload exists; kept data of a deleted one is not loaded.
+    renew_with : trains and judges; tests pass their own function.
     """
 
     def __init__(
@@ -99,45 +100,45 @@ class QosLearning:
         self._pending: deque[tuple[float, MeasuredMix]] = deque(maxlen=PENDING)
         self._probation: Probation | None = None
         self._judged = ""
-        """Id of the model that trust was earned by, or that a challenge let take over trust."""
+        """Id of the model that earned the trust, or that a challenge let take over the trust."""
         self._restored = False
-        """Whether the store was read: before, it must not be written."""
+        """Whether the store was read: it must not be written earlier."""
         self._restoring = asyncio.Lock()
         self._gone: set[str] = set()
         """Workloads that were deleted before the store was read."""
         self._undeleted = False
-        """Whether the store holds what the tenant before taught, who had the same name."""
+        """Whether the store holds samples of an earlier tenant of the same name."""
         self._unsaved = 0
         self._trusts_others = False
-        """Whether other services are trusted than when it was kept last."""
+        """Whether the set of trusted services differs from the last kept one."""
         self._last_warning = ""
 
     def feed(self, fresh: Sequence[MeasuredMix], now: float) -> None:
-        """Take what was measured in one cycle."""
+        """Take the measurements of one cycle."""
         self._pending.extend((now, measured_mix) for measured_mix in fresh)
 
     def refused(self, services: Iterable[str], now: float) -> None:
-        """Take the services for whose sake pods were refused nodes in one cycle."""
+        """Take the services that pods were refused nodes for in one cycle."""
         self._leads.refused(services, now)
 
     def forget(self, service: str) -> None:
-        """Drop what is known of a Workload that was deleted; another of its name has to earn trust of its own."""
+        """Drop the data of a deleted Workload; another one of its name has to earn its own trust."""
         self._pending = deque((pair for pair in self._pending if pair[1].service != service), maxlen=PENDING)
         if not self._restored:
             self._gone.add(service)
         samples, was_scored = len(self.reservoir), service in self.trust.services()
         self.reservoir.forget([service])
         if was_scored or len(self.reservoir) != samples:
-            self._unsaved += 1  # what is kept must not speak of it either
+            self._unsaved += 1  # the kept data must not contain it either
         self.trust.begin_anew([service])
         self._leads.forget(service)
         self._metrics.forget_service(service)
         self._decide()
 
     async def forget_all(self) -> bool:
-        """Drop everything, kept or not: the namespace is gone, and another tenant may get its name.
+        """Drop all data, kept or not: the namespace is gone, and another tenant may get its name.
 
-        Returns whether nothing is kept of it any more. Where that can't be had it is not read either.
+        Returns whether the store is clear of it. Data that can't be deleted is not read either.
         """
         waiting = {measured_mix.service for _, measured_mix in self._pending}
         for service in waiting.union(self.trust.services(), self.reservoir.all_services()):
@@ -147,7 +148,7 @@ class QosLearning:
         return await self._deleted()
 
     async def _deleted(self) -> bool:
-        """Delete what is kept of a learner whose namespace went, and return whether nothing is."""
+        """Delete the kept data of a learner without a namespace, and return whether the store is clear of it."""
         if self._undeleted and self._kept is not None:
             try:
                 await self._kept.delete(self._learner)
@@ -160,13 +161,13 @@ class QosLearning:
         return True
 
     def put_aside(self) -> None:
-        """Let the heuristic decide: others learn in its place, and nobody scores its forecasts any more."""
+        """Let the heuristic decide: others learn in its place, and its forecasts are no longer scored."""
         for service in self.trust.services():
             self._metrics.forget_service(service)
         self._store.decide_for(self._learner, ())
 
     async def restore(self) -> None:
-        """Take up what an earlier process or replica kept; once it can be asked for, before anything is kept."""
+        """Load the kept data of an earlier process or replica; once it is available, before anything is kept."""
         async with self._restoring:
             if not self._restored:
                 await self._restore()
@@ -180,24 +181,24 @@ class QosLearning:
         try:
             files = await self._kept.load(SAMPLES, self._learner)
             await self._take_up_model(self._kept)
-            # Only now: whoever ends while the store is asked must not write over what it holds.
+            # Only now: a process that ends during the request must not overwrite the store.
             self._restored = True
             if files is None:
                 return
             samples, windows, model_id = kept_state.from_files(files)
         except CotideError as error:
-            self._restored = not isinstance(error, StoreSilent)  # else it is asked again at the next look
+            self._restored = not isinstance(error, StoreSilent)  # otherwise the next look tries again
             self._metrics.learned_store.labels("refused").inc()
             if str(error) != self._last_warning:
                 yet = "" if self._restored else " yet"
-                _LOG.warning("what was learned before is not taken up%s: %s", yet, error)
+                _LOG.warning("what was learned before is not loaded%s: %s", yet, error)
             self._last_warning = str(error)
             return
         gone = {text for text in {*windows, *(sample.service for sample in samples)} if not self._is_there(text)}
         gone |= self._gone
         self._gone = set()
         if gone:
-            self._unsaved += 1  # what is kept must not speak of them either
+            self._unsaved += 1  # the kept data must not contain them either
         self.reservoir.restore([measured_mix for measured_mix in samples if measured_mix.service not in gone])
         in_use = self._model_id()
         if in_use and in_use == model_id:
@@ -206,10 +207,10 @@ class QosLearning:
             self._decide()
         self._metrics.learned_store.labels("restored").inc()
         taken = len(samples), len(self.trust.trusted()), self._learner or "all"
-        _LOG.info("took up %d samples and the trust of %d services, learner %s", *taken)
+        _LOG.info("loaded %d samples and the trust of %d services, learner %s", *taken)
 
     async def _take_up_model(self, kept: LearnedStore) -> None:
-        """Put the model that was kept back into the models directory; what is wrong with it costs no samples."""
+        """Put the kept model back into the models directory; a fault of the model costs no samples."""
         try:
             model = await kept.load(MODEL, self._learner)
             if model is not None and self._own() is None:
@@ -218,10 +219,10 @@ class QosLearning:
         except StoreSilent:
             raise
         except CotideError as error:
-            _LOG.warning("the model that was kept is not taken up: %s", error)
+            _LOG.warning("the model that was kept is not loaded: %s", error)
 
     def score(self) -> None:
-        """Score what was measured since the last call, then keep it to learn from."""
+        """Score the measurements since the last call, then keep them for learning."""
         pending, self._pending = list(self._pending), deque(maxlen=PENDING)
         if not pending:
             return
@@ -255,7 +256,7 @@ class QosLearning:
         self._unsaved += len(measured)
 
     async def look(self) -> None:
-        """Score, and roll back where a promotion was wrong; who is trusted from now on is so after a restart, too."""
+        """Score, and roll back a wrong promotion; the new set of trusted services is kept over restarts."""
         await self.restore()
         self.score()
         if self._trusts_others:
@@ -271,12 +272,12 @@ class QosLearning:
             self._probation = None
 
     async def renew(self) -> None:
-        """Train a challenger and promote it where it may be.
+        """Train a challenger and promote it if it wins.
 
         Raises
         ------
         CotideError
-            When there is none to promote: one sentence.
+            When none is promoted: one sentence.
         """
         current = self._current()
         older, latest = self.reservoir.older(), self.reservoir.latest()
@@ -285,7 +286,7 @@ class QosLearning:
         if renewal.older_contradict:
             self.reservoir.clear_older()
             self._metrics.learned_store.labels("contradicted").inc()
-            _LOG.warning("%d kept samples contradict what is measured now and are dropped", len(older))
+            _LOG.warning("%d kept samples contradict the present measurements and are dropped", len(older))
         if renewal.files is None:
             raise ModelError(renewal.why_not)
         own = self._own()
@@ -294,7 +295,7 @@ class QosLearning:
         promoted = self._model_id()
         if current is not None and promoted not in ("", current.model_id):
             self._judged = promoted  # the challenge judged it: no service got worse, so trust stays
-            self._unsaved += 1  # and is of this model from now on
+            self._unsaved += 1  # the trust refers to this model from now on
             await self.keep()
             if own is not None:
                 from cotide_predictors.learning.probation import Probation
@@ -302,7 +303,7 @@ class QosLearning:
                 self._probation = Probation(self._threshold)
 
     async def keep(self) -> None:
-        """Write samples, trust and the model in use into the store, if there is news, and once it was read."""
+        """Write samples, trust and the model in use into the store, if they changed and the store was read."""
         if not await self._deleted() or self._kept is None or not self._unsaved or not self._restored:
             return
         news, trusts_others = self._unsaved, self._trusts_others
@@ -316,12 +317,12 @@ class QosLearning:
             self._last_warning = str(error)
             self._trusts_others |= trusts_others
             return
-        self._unsaved -= news  # a Workload that was deleted meanwhile is news yet
+        self._unsaved -= news  # a Workload that was deleted meanwhile still needs a write
         self._last_warning = ""
         self._metrics.learned_store.labels("kept").inc()
 
     async def _write(self, kept: LearnedStore) -> None:
-        """Write samples and trust whatever becomes of the model, and fewer samples where all are too large."""
+        """Write samples and trust even if the model can't be written, and fewer samples when all are too large."""
         from cotide_predictors.learning import kept_state
         from cotide_predictors.learning.service_trust import LATEST_KEPT
 
@@ -349,15 +350,15 @@ class QosLearning:
         before = self._model_id()
         await self._store.roll_back(QOS, self._learner)
         self._judged = self._model_id()
-        # Trust was lost under the model that goes; the one before had earned it, and is judged on from here.
+        # The removed model lost the trust; the one before had earned it, and is judged from here on.
         self._metrics.model_rollbacks.labels(QOS).inc()
         _LOG.warning("the qos model %s is rolled back: %s", before[:12], why)
         self._decide()
-        self._unsaved += 1  # else the next process would put the one that goes back
+        self._unsaved += 1  # otherwise the next process would restore the removed model
         await self.keep()
 
     def _note_model(self, model_id: str) -> None:
-        """Begin anew where a model came that nobody judged, for example from a mounted directory."""
+        """Start again when a model came without a judgement, for example from a mounted directory."""
         if model_id == self._judged:
             return
         if self._judged:
@@ -370,11 +371,11 @@ class QosLearning:
             self._store.decide_for(self._learner, self.trust.trusted())
 
     def _own(self) -> Loaded | None:
-        """Return the model that this learner's samples taught."""
+        """Return the model that was trained on this learner's samples."""
         return self._store.current_of(QOS, self._learner)
 
     def _current(self) -> Loaded | None:
-        """Return the model that answers for this learner's services: its own, else that of all."""
+        """Return the model of this learner's services: its own, otherwise that of the pool."""
         return self._own() or self._store.current_of(QOS)
 
     def _model_id(self) -> str:

@@ -1,8 +1,8 @@
-"""Forecasts of request rates in the live operator: told to the engine once a slot, and scored.
+"""Forecasts of request rates in the live operator: passed to the engine once per slot, and scored.
 
-Asked by the loop before each call of the engine; `cotide_predictors.request_rates` does the forecasting, as in virtual
-time. Invariants: what is told comes from the events of the loop alone, so that a ledger replays it; where no quantile
-is configured nothing is told, and the forecasts are scored all the same.
+The loop calls it before each call of the engine; `cotide_predictors.request_rates` makes the forecasts, as in virtual
+time. Invariants: forecasts depend on the events of the loop alone, so that a ledger replays them. Without a configured
+quantile the engine gets none, and the forecasts are still scored.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cotide_operator.observability.metrics import Metrics
 HORIZONS_SLOTS: Final = (1, 3, 12, 36)
 """The coming slot, and those of the host-load forecasts: with slots of five minutes up to three hours."""
 SHADOW_LEVEL: Final = 0.5
-"""The quantile that is scored where none is told (chosen)."""
+"""The quantile that is scored when the engine gets none (chosen)."""
 LEAST_PEAKS: Final = 48.0
-"""Peaks before a score is shown (chosen: four hours of one service)."""
+"""Peaks that a score needs before it is shown (chosen: four hours of one service)."""
 
 
 class RateForecaster:
@@ -29,7 +29,8 @@ class RateForecaster:
 
     Parameters
     ----------
-    slot_seconds : of the operator's clock. quantile : that is told; None tells nothing. now : the operator's clock.
+    slot_seconds : of the operator's clock. quantile : of the forecasts for the engine; None passes nothing. now : the
+        operator's clock.
     """
 
     def __init__(self, slot_seconds: float, quantile: float | None, metrics: Metrics, now: Callable[[], float]) -> None:
@@ -54,10 +55,10 @@ class RateForecaster:
         return [] if forecast is None else [forecast]
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
-        """Take the instructions of a cycle, of which nothing follows here."""
+        """Ignore the instructions of a cycle."""
 
     def begin_anew(self) -> None:
-        """Do nothing: another engine is told at the end of the slot, and goes by measured rates until then."""
+        """Do nothing: a new engine gets forecasts at the end of the slot, and uses measured rates until then."""
 
     def _show(self) -> None:
         for slots, score in zip(self._rates.horizons_slots, self._rates.scores(self._level), strict=True):

@@ -1,12 +1,12 @@
-"""Trains the predictors anew from what this cluster showed, in a process of its own; latency forecasts by way of
+"""Trains the predictors again from samples of this cluster, in a separate process. Latency forecasts go through
 `qos_learning`, which scores and judges them.
 
-Fed by the loop after each cycle; looks at its interval whether there is cause (Ou 2024, section 4.3: a job of an
-unseen type has finished; or many new samples), trains, saves into the models directory and lets the model store take
-it up. Invariants: the loop never waits for a training; one training runs at a time; a failed one changes nothing but
-a log line and a metric, and is not tried again before there are new samples; pods of the namespaces that the
-administrator pools teach the model of all, others that of their own namespace, so that no tenant's pods change what is
-predicted for another.
+The loop passes samples after each cycle. At its interval this module checks for a cause (Ou 2024, section 4.3: a job of
+an unseen type has finished; or many new samples). Then it trains and saves into the models directory, from where the
+model store loads the model. Invariants: the loop never waits for a training; one training runs at a time. A failed
+training only causes a log line and a metric, and is repeated only after new samples. Pods of namespaces that the
+administrator pools teach the pool's model, others that of their own namespace. So the pods of a tenant never change the
+forecasts of another tenant.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ Train = Callable[[Samples, int], Awaitable[Files]]
 
 
 class Retraining:
-    """Collects samples and trains when there is cause.
+    """Collects samples and trains when there is a cause.
 
     Parameters
     ----------
     settings : RetrainingSettings
     store : ModelStore
-        Where models go, and which ones are in use.
+        Receives the models, and has the ones in use.
     seed : int
         Of the training.
     learn : callable
-        Makes what keeps and scores the measured mixes of a learner, and renews its QoS model.
+        Makes the object that keeps and scores the measured mixes of a learner, and renews its QoS model.
     kept : LearnedStore, optional
-        Where that outlives the pod.
+        Store that outlives the pod.
     is_there : callable
-        Whether a namespace is; what the pods of one that is gone taught goes, too.
+        Whether a namespace exists; the learned data of a deleted one is deleted, too.
     uid_of : callable
-        Of a namespace, empty where it is not known: another one of its name has learned nothing.
+        Uid of a namespace, empty when unknown: another namespace of the same name starts without learned data.
     train_with : callable
-        Trains run times; tests pass their own.
+        Trains run times; tests pass their own function.
     """
 
     def __init__(
@@ -82,26 +82,26 @@ class Retraining:
         self._kept = kept
         self._learnings: dict[str, QosLearning] = {}
         self._aside: set[str] = set()
-        """Learners of which something may be kept though they are not among those that learn."""
+        """Learners that may have kept data although they do not learn now."""
         self._restored = False
         self._last_warning = ""
         self._restoring = asyncio.Lock()
-        """The first decision waits for what was learned, and so does the first look."""
+        """The first decision and the first look wait for the kept data."""
         store.trust_of = self._trust_of
         if settings.promotion != "atOnce":
             store.score_only()
         self._is_there = is_there
         self._uid_of = uid_of
         self._uids: dict[str, str] = {}
-        """Of namespaces that learn, when it was last looked."""
+        """Uids of the learning namespaces at the last look."""
         self._learners_most = settings.own_models_most
         self.collector = SampleCollector(settings.capacity_samples, self._learner_of, self._learners_most)
         self._used: Counter[tuple[str, str]] = Counter()
-        """Samples that a learner had of a kind when it was last trained."""
+        """Samples of a learner and kind at the last training."""
         self._tried_types: dict[str, Counter[str]] = {}
 
     def _learner_of(self, namespace: str) -> str | None:
-        """Return whom a namespace's pods teach."""
+        """Return the learner of a namespace's pods."""
         if namespace in self._settings.pooled_namespaces or EVERY in self._settings.pooled_namespaces:
             return POOL
         return namespace if self._learners_most else None
@@ -117,7 +117,7 @@ class Retraining:
                     learning.forget(event.key)
 
     def decided(self, instructions: Sequence[Instruction], now: float) -> None:
-        """Take the instructions of one cycle: for whose sake pods were refused is told to whom they teach."""
+        """Take the instructions of one cycle: pass the services that caused refusals to their learners."""
         by_learner: dict[str, set[str]] = {}
         for service in services_at_risk(instructions):
             learner = self._learner_of(namespace_in(service))
@@ -127,7 +127,7 @@ class Retraining:
             self._learnings[learner].refused(services, now)
 
     async def run(self) -> None:
-        """Look for cause until cancelled."""
+        """Check for causes until cancelled."""
         await self.restore()
         kept = time.monotonic()
         while True:
@@ -138,7 +138,7 @@ class Retraining:
                 await self.keep()
 
     async def restore(self) -> None:
-        """Take up what an earlier process or replica kept; once, before anything is learned."""
+        """Load the kept data of an earlier process or replica; once, before anything is learned."""
         async with self._restoring:
             if self._restored or self._kept is None:
                 return
@@ -146,10 +146,10 @@ class Retraining:
             try:
                 learners = await self._kept.learners()
             except CotideError as error:
-                self._restored = not isinstance(error, StoreSilent)  # else the next look asks again
+                self._restored = not isinstance(error, StoreSilent)  # otherwise the next look tries again
                 self._metrics.learned_store.labels("refused").inc()
                 if str(error) != self._last_warning:
-                    _LOG.warning("what was learned before is not taken up: %s", error)
+                    _LOG.warning("what was learned before is not loaded: %s", error)
                 self._last_warning = str(error)
                 return
             own = [learner for learner in learners if learner != POOL and self._learner_of(learner) == learner]
@@ -158,7 +158,7 @@ class Retraining:
                 await self._learning(learner).restore()
 
     async def keep(self) -> None:
-        """Write what was learned into the store, if there is news."""
+        """Write learned data into the store, if it changed."""
         for learning in list(self._learnings.values()):
             await learning.keep()
 
@@ -177,7 +177,7 @@ class Retraining:
         return LEARNING if learning is None else str(learning.trust.state(service))
 
     async def look(self) -> None:
-        """Train what there is cause to train, one after the other."""
+        """Train the models that have a cause, one after the other."""
         await self.restore()
         await self._forget_gone()
         self._put_aside()
@@ -204,7 +204,7 @@ class Retraining:
         await self._renew(COMPLETION, learner, cause, train)
 
     async def _forget_gone(self) -> None:
-        """Drop what namespaces taught that are gone: another tenant may get the name."""
+        """Drop the learned data of deleted namespaces: another tenant may get the name."""
         known = {*self.collector.learners(), *self._store.own_namespaces(), *self._learnings, *self._aside}
         before, self._uids = self._uids, {}
         for learner in known - {POOL}:
@@ -216,7 +216,7 @@ class Retraining:
             if not is_there:
                 self.collector.forget(learner)
                 await self._store.forget_own(learner)
-                # What can't be deleted yet is tried again: whoever gets the name must not find it.
+                # A failed deletion is tried again: the next tenant of the name must not find the data.
                 if await self._learning(learner).forget_all():
                     del self._learnings[learner]
         there = set(self.collector.learners())
@@ -224,7 +224,7 @@ class Retraining:
         self._tried_types = {learner: tried for learner, tried in self._tried_types.items() if learner in there}
 
     def _put_aside(self) -> None:
-        """Drop those that were taught nothing for longest where more have been taught than may learn at once."""
+        """Drop the least recently taught learners when there are more than may learn at once."""
         taught = self.collector.learners()
         own = [learner for learner in self._learnings if learner != POOL]
         own.sort(key=lambda learner: taught.index(learner) if learner in taught else -1)
@@ -238,7 +238,7 @@ class Retraining:
 
     def _new(self, kind: str, learner: str) -> int:
         ever, used = self._ever(kind, learner), self._used[kind, learner]
-        return ever - used if ever >= used else ever  # fewer: it was forgotten, and began anew
+        return ever - used if ever >= used else ever  # fewer: the learner was dropped, and started again
 
     def _cause(self, kind: str, learner: str, size: int, samples: CompletionSamples | None) -> str | None:
         if size < self._settings.minimum_samples:
@@ -255,7 +255,8 @@ class Retraining:
         return None
 
     def _unseen(self, samples: CompletionSamples, learner: str, model: object) -> list[str]:
-        """Types that finished often enough, that the model does not know and that were not tried with as many."""
+        """Return the types that finished often enough, are unknown to the model, and were not tried with as many
+        samples."""
         if not isinstance(model, CompletionForecaster):
             return []
         counts, tried = Counter(samples.types), self._tried_types.get(learner, Counter())
@@ -266,13 +267,13 @@ class Retraining:
         )
 
     async def _renew(self, kind: str, learner: str, cause: str, train: Callable[[], Awaitable[None]]) -> None:
-        whose = "" if learner == POOL else f" of namespace {learner}"
-        _LOG.info("training the %s model%s anew: %s", kind, whose, cause)
+        owner = "" if learner == POOL else f" of namespace {learner}"
+        _LOG.info("training the %s model%s again: %s", kind, owner, cause)
         self._used[kind, learner] = self._ever(kind, learner)
         try:
             await train()
         except CotideError as error:
             self._metrics.trainings.labels(kind, "failed").inc()
-            _LOG.warning("the %s model%s was not renewed: %s", kind, whose, error)
+            _LOG.warning("the %s model%s was not renewed: %s", kind, owner, error)
             return
         self._metrics.trainings.labels(kind, "done").inc()

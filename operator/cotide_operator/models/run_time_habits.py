@@ -1,10 +1,10 @@
-"""Run times from owners' past runs in the live operator: told to the engine, scored, kept over restarts.
+"""Run times from owners' past runs in the live operator: passed to the engine, scored, kept over restarts.
 
-Asked by the loop before and after each call of the engine; `cotide_predictors.run_time.habits` does the forecasting,
-as in virtual time. A challenger, where one is configured, forecasts the same pods in shadow and takes over when
-`cotide_predictors.learning.run_time_challenge` finds it better; a restart goes on with whoever was in force, as long as
-the same two are configured. Invariants: what was kept is taken up before the first decision; a fault of the store
-leaves forecasts and decisions as they are, and costs what was learned before at most.
+The loop calls it before and after each call of the engine; `cotide_predictors.run_time.habits` makes the forecasts, as
+in virtual time. A configured challenger forecasts the same pods in shadow and takes over when
+`cotide_predictors.learning.run_time_challenge` finds it better. A restart continues with the champion, as long as the
+same two are configured. Invariants: kept data is loaded before the first decision. A fault of the store leaves
+forecasts and decisions unchanged, and costs at most the data learned before.
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 PART: Final = "run times"
-"""In the metric of measurements that tripped us."""
+"""Name of this part in the metric of measurements that raised errors."""
 CHALLENGE: Final = "challenge.npz"
-"""Beside the forecasters' files: the hours of the challenge under way."""
+"""File next to those of the forecasters: the hours of the present challenge."""
 DIGEST_NAMESPACES: Final = 100
-"""Of a challenge in a digest (chosen: 40 KB)."""
+"""Namespaces of a challenge in a digest (chosen: 40 KB)."""
 HALVINGS: Final = 4
-"""Of a digest that is too large for its store; where a sixteenth is, it is said, and nothing kept (chosen)."""
+"""Halvings of a digest that is too large for its store; when a sixteenth is still too large, a log line reports it and
+nothing is kept (chosen)."""
 CONFIGURED: Final = "configured"
 CHAMPION: Final = "champion"
-"""Words of the manifest: names of champion and challenger as configured, and who is in force."""
+"""Keys of the manifest: names of champion and challenger as configured, and the one in force."""
 
 
 class RunTimeHabits:
-    """Learns how long pods of each owner run.
+    """Learns the run times of each owner's pods.
 
     Parameters
     ----------
-    scores : where each run that ended is scored, of the habits and of the completion model.
-    kept : where it outlives the pod; None keeps it in memory.
-    keep_seconds : wall seconds between two writes of it.
-    namespaces : which there are now; what was learned in others goes.
-    uid_of : of a namespace; another one of its name has learned nothing.
+    scores : receives each ended run, for the scores of the habits and of the completion model.
+    kept : store that outlives the pod; None keeps the data in memory.
+    keep_seconds : wall seconds between two writes.
+    namespaces : the existing ones; learned data of others is dropped.
+    uid_of : of a namespace; another one of the same name starts without learned data.
     now : the operator's clock, seconds.
     predictor, challenger : names of the forecasters, as configured.
     """
@@ -89,15 +90,15 @@ class RunTimeHabits:
         self._uid_of = uid_of
         self._now = now
         self._seen: dict[str, str] | None = None
-        """Namespaces when it was last looked which there are, with their uids."""
+        """The existing namespaces at the last look, with their uids."""
         self._learned_kept = 0
         self._unread = False
-        """Whether the store gave no answer yet, or is being asked: what it holds must not be overwritten."""
+        """Whether the store has not answered yet: its contents must not be overwritten."""
         self._last_warning = ""
         self._show()
 
     def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
-        """Return what the engine is to be told behind these events."""
+        """Return the events that the engine should receive after these events."""
         try:
             forecast = self.run_times.arrived(events, forecaster)
         except Exception:  # noqa: BLE001 - what trips us here leaves the completion model's forecast in force
@@ -116,21 +117,21 @@ class RunTimeHabits:
         return [] if forecast is None else [forecast]
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
-        """Follow what was decided."""
+        """Follow the decisions of a cycle."""
         self.run_times.decided(instructions)
 
     def begin_anew(self) -> None:
-        """Tell a new engine everything."""
+        """Pass all forecasts to a new engine."""
         self.run_times.begin_anew()
 
     async def restore(self) -> None:
-        """Take up what an earlier process or replica kept, before anything is decided.
+        """Load the kept data of an earlier process or replica, before anything is decided.
 
-        Where the store gives no answer then, `keep` asks again: what was learned meanwhile is little and gives way.
+        When the store gives no answer then, `keep` tries again: the little data learned meanwhile is replaced.
         """
         if self._kept is None:
             return
-        self._unread = True  # until it has answered, also where we end before
+        self._unread = True  # until it has answered, also when the process ends before
         from cotide_predictors.persistence.model_files import unpack
         from cotide_predictors.run_time.habits import kept_habits
 
@@ -146,28 +147,28 @@ class RunTimeHabits:
             self._unread = isinstance(error, StoreSilent)
             self._metrics.learned_store.labels("refused").inc()
             yet = " yet" if self._unread else ""
-            _LOG.warning("run times that were learned before are not taken up%s: %s", yet, error)
+            _LOG.warning("run times that were learned before are not loaded%s: %s", yet, error)
             return
         self._metrics.learned_store.labels("restored").inc()
         if challenge is not None:
             self.challenge = challenge
             champion = self.run_times.contenders[0].name
             if words.get(CHAMPION) == self._configured[1] and champion == self._configured[0]:
-                self.run_times.promote()  # once, also where the store is asked twice
+                self.run_times.promote()  # once, also when the store is read twice
         self._show()
-        _LOG.info("took up the run times of %d series of pods", len(self.run_times.forecaster))
+        _LOG.info("loaded the run times of %d series of pods", len(self.run_times.forecaster))
 
     async def run(self) -> None:
-        """Keep what was learned from time to time, until cancelled."""
+        """Keep learned data from time to time, until cancelled."""
         while True:
             await asyncio.sleep(self._keep_seconds)
             await self.keep()
 
     async def keep(self) -> None:
-        """Write what was learned into the store, if there is news; drop what namespaces taught that are gone."""
+        """Write learned data into the store, if it changed; drop the data of deleted namespaces."""
         if self._unread:
             await self.restore()
-            self._seen = None  # what came may be of namespaces that are gone
+            self._seen = None  # the loaded data may contain deleted namespaces
         there = {name: self._uid_of(name) for name in self._namespaces()}
         before = there if self._seen is None else self._seen
         if self._seen is None or any(there.get(name) != uid for name, uid in before.items()):
@@ -188,7 +189,7 @@ class RunTimeHabits:
         self._metrics.learned_store.labels("kept").inc()
 
     async def _write(self, kept: LearnedStore) -> None:
-        """Write what was learned, less of it where all is too large."""
+        """Write learned data, or less of it when all is too large."""
         from cotide_predictors.run_time.habits import kept_habits
 
         digest = kept.most_samples
@@ -205,7 +206,7 @@ class RunTimeHabits:
                     raise
 
     def _kept_challenge(self, words: Document, files: Files) -> RunTimeChallenge | None:
-        """Return the challenge to go on with; None where others were configured than now."""
+        """Return the challenge to continue; None when other forecasters were configured."""
         from cotide_predictors.learning.run_time_challenge import RunTimeChallenge
         from cotide_predictors.persistence.model_files import read_arrays
 
@@ -216,7 +217,7 @@ class RunTimeHabits:
         return challenge
 
     def _judged(self, verdict: RunTimeVerdict) -> None:
-        """Carry out a verdict, and say so."""
+        """Carry out a verdict, and log it."""
         challenger = self.run_times.contenders[1].name
         _LOG.info("run times: %s", sentence_of(challenger, verdict))
         self._metrics.run_time_challenges.labels("promoted" if verdict.promoted else "kept").inc()
@@ -224,7 +225,7 @@ class RunTimeHabits:
             self.run_times.promote()
 
     def _show(self) -> None:
-        """Show who forecasts and who does in shadow, and how both do."""
+        """Show champion, challenger and their scores."""
         self._metrics.run_time_predictors.clear()
         self._metrics.run_time_loss.clear()
         losses = self.challenge.losses().tolist()
@@ -235,11 +236,11 @@ class RunTimeHabits:
 
 
 def sentence_of(name: str, verdict: RunTimeVerdict) -> str:
-    """Say what became of a challenge by ``name``."""
+    """Return a sentence with the outcome of a challenge by ``name``."""
     from cotide_predictors.learning.run_time_challenge import HOURS
 
-    said = "higher" if verdict.gain > 0 else "lower"
-    compared = f"its accuracy over the last {HOURS} hours with runs was {abs(verdict.gain):.3f} {said}"
+    relation = "higher" if verdict.gain > 0 else "lower"
+    compared = f"its accuracy over the last {HOURS} hours with runs was {abs(verdict.gain):.3f} {relation}"
     if verdict.promoted:
         return f"{name} takes over, {compared}"
     if verdict.worse:

@@ -1,7 +1,7 @@
-"""What the QoS model in use knows of one service as it runs now: the answer to a question about it alone.
+"""Applicability of the QoS model in use to one service as it runs now: the forecaster's answer about it alone.
 
-Called by the Workload controller through `store`. It is what the conditions RateUnknown and OutsideTraining say.
-Invariant: it asks the same forecaster as the engine does, so that a condition says what decisions rest on.
+Called by the Workload controller through `store`. The conditions RateUnknown and OutsideTraining show it. Invariant: it
+uses the same forecaster as the engine, so that a condition shows the basis of decisions.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cotide_core.qos.applicability import RATE_UNKNOWN, names_of
 
 @dataclass(frozen=True, slots=True)
 class ServiceApplicability:
-    """Where a service stands to the QoS model in use.
+    """Relation of a service to the QoS model in use.
 
     Attributes
     ----------
-    outside : words of `applicability.NAMES`: in what it lies outside what was learned, an unmeasured rate included.
-    samples : of it that the model learned from; None where there is no model.
-    decides : whether the model decides about it, and not the heuristic.
-    trust : ``Learning``, ``Trusted`` or ``FallenBack`` where forecasts are scored by service; else empty.
+    outside : words of `applicability.NAMES`: the features outside the learned range, an unmeasured rate included.
+    samples : number of its samples that the model learned from; None without a model.
+    decides : whether the model decides about it instead of the heuristic.
+    trust : ``Learning``, ``Trusted`` or ``FallenBack`` where forecasts are scored by service; otherwise empty.
     """
 
     outside: tuple[str, ...]
@@ -35,7 +35,7 @@ class ServiceApplicability:
 def applicability_of(
     forecaster: QosForecaster, service: str, requests_per_second: float | None, limit_milliseconds: float
 ) -> ServiceApplicability:
-    """Ask about a service alone on a node, at its present rate by pod (None where nobody measured it) and its limit."""
+    """Query a service alone on a node, at its present rate per pod (None when unmeasured) and its limit."""
     unmeasured = RATE_UNKNOWN if requests_per_second is None else 0
     alone = MixBatch(
         np.array([requests_per_second or 0.0]),

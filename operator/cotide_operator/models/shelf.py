@@ -1,7 +1,7 @@
-"""The models of one directory: found, loaded aside, checked; which are in use, and which were before.
+"""The models of one directory: found, loaded separately, checked; the ones in use and the ones before.
 
-Owned by `store.ModelStore`: one for the models of all, and one for each namespace that has its own. Invariant: a
-broken file changes nothing but what is said of it, and that is said once.
+Owned by `store.ModelStore`: one for the pool's models, and one for each namespace with own models. Invariant: a broken
+file only causes one report.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class Shelf:
         self._previous: dict[str, Loaded] = {}
         self._seen: dict[Path, Signature] = {}
         self._unread: set[Path] = set()
-        """What the disk did not give at the last look: asked for again at each, and said once."""
+        """Paths that could not be read at the last look: each look tries again, and the error is reported once."""
         self._last_warning = ""
 
     def in_use_or_before(self) -> list[Loaded]:
-        """Return the models that decisions of this moment may name."""
+        """Return the models that present decisions may name."""
         return [*self._previous.values(), *self.current.values()]
 
     def use(self, one: Loaded) -> Loaded | None:
-        """Take a model into use; returns the one before it."""
+        """Take a model into use; return the one before it."""
         before = self.current.get(one.kind)
         if before is not None:
             self._previous[one.kind] = before
@@ -68,11 +68,11 @@ class Shelf:
         return before
 
     def before(self, kind: str) -> Loaded | None:
-        """Return the model that was in use before; None where there was none."""
+        """Return the model that was in use before; None when there was none."""
         return self._previous.get(kind)
 
     def roll_back(self, kind: str) -> Loaded | None:
-        """Take the model before into use, or none where there was none; returns the one that goes."""
+        """Return to the previous model, or to none; return the removed one."""
         gone = self.current.pop(kind, None)
         before = self._previous.pop(kind, None)
         if before is not None:
@@ -80,7 +80,7 @@ class Shelf:
         return gone
 
     def prune(self, most: int) -> None:
-        """In a thread: delete old models that we saved, and what a save that failed left behind."""
+        """In a thread: delete old models that Cotide saved, and the remains of failed saves."""
         directory, used = self.directory, {loaded.model_id for loaded in self.in_use_or_before()}
         count: Counter[str] = Counter()
         try:
@@ -102,7 +102,7 @@ class Shelf:
         try:
             found = _candidates(directory)
         except FileNotFoundError:
-            # Usual on a first start: a training will make it, or somebody will mount it.
+            # Usual on a first start: a training will make it, or a person will mount it.
             if self._last_warning != "missing":
                 _LOG.info("there is no directory %s yet: until models come, the heuristics are in force", directory)
             self._last_warning = "missing"
@@ -119,7 +119,7 @@ class Shelf:
         changed = {path for path, signature in found if self._seen.get(path) != signature}
         self._seen = signatures
         newest: dict[str, Loaded] = {}
-        said, self._unread = self._unread, set()
+        unread, self._unread = self._unread, set()
         for path, _ in found:  # newest first
             kind = _kind(path)
             if kind in newest:
@@ -130,10 +130,10 @@ class Shelf:
                 if path in changed:
                     faults.append(f"{path}: {error}")
                 continue
-            except OSError as error:  # no word on the model: the disk may be better next time
+            except OSError as error:  # not a fault of the model: the next read may succeed
                 self._unread.add(path)
                 del self._seen[path]
-                if path not in said:
+                if path not in unread:
                     faults.append(f"{path}: {error}")
                 continue
             newest[newest_here.kind] = newest_here
@@ -141,7 +141,7 @@ class Shelf:
 
 
 def _candidates(directory: Path) -> list[tuple[Path, Signature]]:
-    """Return model directories with what tells a change, the newest first."""
+    """Return model directories with a mark of their version, the newest first."""
     folders = [directory] if (directory / MANIFEST).exists() else sorted(directory.iterdir())
     found: list[tuple[int, Path, Signature]] = []
     for folder in folders:
@@ -161,7 +161,7 @@ def _candidates(directory: Path) -> list[tuple[Path, Signature]]:
 def _kind(folder: Path) -> str:
     try:
         document = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError, RecursionError):  # whoever loads it says what is wrong
+    except (OSError, ValueError, RecursionError):  # the loader reports the fault
         return ""
     return str(document.get("kind", "")) if isinstance(document, dict) else ""
 

@@ -1,11 +1,10 @@
-"""Model files to forecasters in use: found, loaded aside, checked, swapped, and the previous one kept.
+"""From model files to forecasters in use: found, loaded separately, checked, swapped; the previous one is kept.
 
-A models directory holds one model in itself, or one per sub-directory (each with ``manifest.json``); the newest that
-can be used of each kind is used, and files that change are taken up without a restart. Models that a namespace's own
-pods taught lie the same way in ``namespaces/NAME``. The engine learns of a swap by a `ModelsChanged` event and finds
-the forecaster here, by id (`ModelCatalogue`). Invariant: a model is in the catalogue before an event names it and
-stays there after the next one replaced it, so that no decision ever misses its model; a broken file changes nothing
-but a log line and a metric.
+A models directory holds one model in itself, or one per sub-directory (each with ``manifest.json``); the newest usable
+one of each kind is used, and changed files are loaded without a restart. Models of a namespace's own pods are stored
+the same way in ``namespaces/NAME``. A `ModelsChanged` event announces a swap to the engine, which finds the forecaster
+here, by id (`ModelCatalogue`). Invariants: a model is in the catalogue before an event names it and stays there after
+its replacement, so that every decision finds its model. A broken file only causes a log line and a metric.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class ModelStore:
     tell : callable
         Puts a `ModelsChanged` event into the loop's next cycle.
     keep : callable, optional
-        Told of each model taken into use (the ledger keeps a copy).
+        Receives each model that comes into use (the ledger keeps a copy).
     kept_models : int, optional
-        Directories of models of one kind, saved by us, that stay; None for all. The one in use and the one before stay
-        in any case, and so does what somebody else put there: its name is no id of a model.
+        Directories of models of one kind, saved by Cotide, that stay; None for all. The one in use and the one before
+        always stay. Directories from other sources stay, too: their names are not ids of models.
     """
 
     def __init__(
@@ -70,25 +69,25 @@ class ModelStore:
         self._qos: dict[str, QosForecaster] = {}
         self._completion: dict[str, CompletionForecaster] = {}
         self._shelves: dict[str, Shelf] = {} if directory is None else {POOL: Shelf(directory)}
-        """By whom they answer for: a namespace, or `POOL` for all that have none of their own."""
+        """By learner: a namespace, or `POOL` for all namespaces without own models."""
         self._decides: dict[str, tuple[str, ...]] | None = None
-        """By learner, the services for which a QoS model decides; None for all."""
+        """By learner, the services that a QoS model decides for; None for all."""
         self.trust_of: Callable[[str], str] | None = None
-        """How a service's forecasts stand, where they are scored by service."""
+        """State of a service's forecasts, where they are scored by service."""
         self._one_at_a_time = asyncio.Lock()
-        """One look after the other: of two at once the second would find nothing new, and end before the first took
-        up what its caller had saved; and a model that goes would be taken up again by a look that had read it."""
+        """One look after the other. Of two concurrent looks, the second would find nothing new and end before the first
+        has loaded the model that its caller saved. A look that has read a deleted model would load it again."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when other models are in use, or decide for other services: statuses say so."""
+        """Called when other models are in use, or decide for other services: statuses show it."""
 
     @property
     def current(self) -> dict[str, Loaded]:
-        """The models of all that are in use, by kind."""
+        """The models of the pool that are in use, by kind."""
         shelf = self._shelves.get(POOL)
         return {} if shelf is None else shelf.current
 
     def current_of(self, kind: str, namespace: str = POOL) -> Loaded | None:
-        """Return the model of a kind that is of all, or a namespace's own; None where there is none."""
+        """Return the model of a kind, of the pool or of a namespace; None when there is none."""
         shelf = self._shelves.get(namespace)
         return None if shelf is None else shelf.current.get(kind)
 
@@ -97,13 +96,14 @@ class ModelStore:
         return sorted(name for name in self._shelves if name != POOL)
 
     def qos(self, model_id: str) -> QosForecaster:
-        """Return the QoS forecaster of this id; the heuristic for an empty one."""
+        """Return the QoS forecaster of this id; the heuristic for an empty id."""
         return self._qos[model_id] if model_id in self._qos else self._heuristics.qos(model_id)
 
     def applicability(
         self, service: str, requests_per_second: float | None, limit_milliseconds: float
     ) -> ServiceApplicability:
-        """Return what the QoS model in use, or the heuristic, knows of a service; see `applicability_of`."""
+        """Return the applicability of the QoS model in use, or of the heuristic, to a service; see
+        `applicability_of`."""
         current = self.current_of(QOS, namespace_in(service)) or self.current_of(QOS)
         forecaster = self.qos("" if current is None else current.model_id)
         seen = applicability_of(forecaster, service, requests_per_second, limit_milliseconds)
@@ -113,29 +113,30 @@ class ModelStore:
 
     @property
     def decides_for(self) -> tuple[str, ...] | None:
-        """Services for which a QoS model decides, sorted; None for all."""
+        """Services that a QoS model decides for, sorted; None for all."""
         if self._decides is None:
             return None
         return tuple(sorted(service for services in self._decides.values() for service in services))
 
     def score_only(self) -> None:
-        """Let the heuristic decide for every service that `decide_for` does not name; before anything is decided."""
+        """Let the heuristic decide for every service that `decide_for` does not name; call it before the first
+        decision."""
         self._decides = {}
 
     def decide_for(self, learner: str, services: tuple[str, ...]) -> None:
-        """Let the QoS model decide for these services of a learner from the next cycle on, and for no other of its."""
+        """Let the QoS model decide for exactly these services of a learner, from the next cycle on."""
         if self._decides is not None and self._decides.get(learner, ()) != services:
             self._decides[learner] = services
             self._emit_engine()
 
     def previous_qos(self, namespace: str = POOL) -> QosForecaster | None:
-        """Return the QoS model that was in use before; None where there was none."""
+        """Return the QoS model that was in use before; None when there was none."""
         shelf = self._shelves.get(namespace)
         before = None if shelf is None else shelf.before(QOS)
         return before.model if before is not None and isinstance(before.model, QosForecaster) else None
 
     async def roll_back(self, kind: str, namespace: str = POOL) -> None:
-        """Return to the model of a kind that was in use before; what we saved of the present one is deleted."""
+        """Return to the previous model of a kind; the saved files of the present one are deleted."""
         async with self._one_at_a_time:
             shelf = self._shelves.get(namespace)
             gone = None if shelf is None else shelf.roll_back(kind)
@@ -149,7 +150,7 @@ class ModelStore:
         await self.look()
 
     def completion(self, model_id: str) -> CompletionForecaster:
-        """Return the completion forecaster of this id; the heuristic for an empty one."""
+        """Return the completion forecaster of this id; the heuristic for an empty id."""
         known = self._completion
         return known[model_id] if model_id in known else self._heuristics.completion(model_id)
 
@@ -160,7 +161,7 @@ class ModelStore:
             await asyncio.sleep(poll_seconds)
 
     async def look(self) -> None:
-        """Take up what changed in the directory since the last look; reading and loading happen off the loop."""
+        """Load changes in the directory since the last look; reading and loading happen off the loop."""
         if self.directory is not None:
             async with self._one_at_a_time:
                 await self._look(self.directory)
@@ -173,7 +174,7 @@ class ModelStore:
             loaded, faults = await asyncio.to_thread(shelf.read_changed)
             for fault in faults:
                 self._metrics.model_reloads.labels("refused").inc()
-                _LOG.warning("model not taken up, what was in use before stays in use: %s", fault)
+                _LOG.warning("model not loaded, the one before stays in use: %s", fault)
             changed |= self._use(name, shelf, loaded)
             if loaded and self._kept_models is not None:
                 await asyncio.to_thread(shelf.prune, self._kept_models)
@@ -196,12 +197,12 @@ class ModelStore:
         self._emit_engine()
 
     def save(self, files: Files, namespace: str = POOL) -> None:
-        """Write a freshly trained model, of all or of a namespace, into the directory; the next `look` takes it up.
+        """Write a newly trained model, of the pool or of a namespace, into the directory; the next `look` loads it.
 
         Raises
         ------
         ModelError
-            When there is no directory, or it can't be written.
+            When there is no directory, or the directory can't be written.
         """
         if self.directory is None:
             raise ModelError("there is no models directory to save into")
@@ -218,7 +219,7 @@ class ModelStore:
 
     def _use(self, namespace: str, shelf: Shelf, loaded: list[Loaded]) -> bool:
         changed = False
-        whose = "" if namespace == POOL else f" of namespace {namespace}"
+        owner = "" if namespace == POOL else f" of namespace {namespace}"
         for one in loaded:
             before = shelf.current.get(one.kind)
             if before is not None and before.model_id == one.model_id:
@@ -234,7 +235,7 @@ class ModelStore:
             if before is not None:
                 self._metrics.model_info.remove(*_info(before))
             self._metrics.model_info.labels(*_info(one)).set(1)
-            _LOG.info("%s model %s%s is in use", one.kind, one.model_id[:12], whose)
+            _LOG.info("%s model %s%s is in use", one.kind, one.model_id[:12], owner)
             changed = True
         return changed
 
@@ -267,7 +268,7 @@ def _own_folders(directory: Path) -> list[Path]:
     try:
         folders = [path for path in sorted((directory / NAMESPACES).iterdir()) if path.is_dir()]
     except OSError:
-        return []  # none has any, or the directory itself can't be read, which is said of it
+        return []  # no namespace has any, or the directory itself can't be read, which is reported elsewhere
     return [path for path in folders if not path.name.startswith(".")]
 
 

@@ -1,8 +1,8 @@
-"""One training in a process of its own, which ends with us whatever happens.
+"""One training in a separate process, which always ends with this process.
 
-Called by `retraining` and `qos_learning`. A pool of workers would do the same, but can't be told to drop a training
-that runs: a signal to stop would then wait for the trees to grow. Invariant: when the call returns or is cancelled, the
-process is gone.
+Called by `retraining` and `qos_learning`. A pool of workers would do the same, but can't cancel a running training: a
+signal to stop would then wait for the trees to grow. Invariant: when the call returns or is cancelled, the process is
+gone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def train(samples: Samples, seed: int) -> Files:
     Raises
     ------
     CotideError, ValueError
-        When the samples do not suffice, for example because all of them kept their limit.
+        When the samples are insufficient, for example because all of them kept their limit.
     """
     from cotide_predictors import serialisation  # heavy: loads xgboost and scikit-learn
     from cotide_predictors.completion.completion_model import train_completion
@@ -64,7 +64,7 @@ async def train_apart(samples: Samples, seed: int) -> Files:
     Raises
     ------
     ModelError
-        When the training says no, or its process dies.
+        When the training fails, or its process dies.
     """
     files: Files = await _run_apart(train, samples, seed)
     return files
@@ -82,7 +82,7 @@ async def renew_apart(
 
 
 async def _run_apart(work: Callable[..., object], *arguments: object) -> Any:
-    context = get_context("spawn")  # nothing inherited: a fork would copy sockets and threads of the live loop
+    context = get_context("spawn")  # without inheritance: a fork would copy sockets and threads of the live loop
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, work, arguments), name="training", daemon=True)
     await asyncio.to_thread(process.start)
@@ -90,7 +90,7 @@ async def _run_apart(work: Callable[..., object], *arguments: object) -> Any:
     try:
         outcome = await asyncio.to_thread(_receive, ours)
     finally:
-        process.kill()  # it has answered, or nobody waits for its answer any more
+        process.kill()  # it has answered, or the caller no longer waits for its answer
         await asyncio.to_thread(process.join)
     if isinstance(outcome, str):
         raise ModelError(outcome)
@@ -100,7 +100,7 @@ async def _run_apart(work: Callable[..., object], *arguments: object) -> Any:
 
 
 def _receive(connection: Connection) -> object:
-    """Return what the work returned, a sentence that says why there is nothing, or None when the process died."""
+    """Return the result of the work, a sentence with the reason for no result, or None when the process died."""
     with connection:
         try:
             outcome: object = connection.recv()
@@ -120,5 +120,5 @@ def _work(connection: Connection, work: Callable[..., object], arguments: tuple[
     with connection:
         try:
             connection.send(outcome)
-        except OSError:  # the operator was killed: nobody waits
+        except OSError:  # the operator was killed: no process waits
             return

@@ -1,8 +1,8 @@
-"""Energy, money and carbon of the machines that are on, and what came of what was foreseen.
+"""Energy, money and carbon of the machines that are on, and the scores of forecasts.
 
 Fed by `controller` at its looks; written to the metrics. Watts are those of the configured types at the share of their
-cpu that pods ask for: an estimate, which a meter beats. Invariants: nothing is counted for the time in which this
-replica did not lead; a forecast is scored at most once.
+cpu that pods request: an estimate, less exact than a meter. Invariants: the time before this replica led is not
+counted; a forecast is scored at most once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.provisioning.advice import Advice
 
 LONGEST_GAP_SECONDS: Final = 600.0
-"""Of the clock: more than so long between two looks is no time in which anything is known; chosen."""
+"""Seconds of the clock: the time between two looks is skipped when it is longer; chosen."""
 MAX_OPEN: Final = 500
-"""Forecasts that wait for their time; chosen."""
+"""Most forecasts that wait for their time; chosen."""
 
 
 class Foreseen(NamedTuple):
-    """Pods that need room at a second of the clock: the median, and what they stay below 19 times in 20."""
+    """Pods that need room at a second of the clock: the median, and the 95 % quantile."""
 
     due: float
     p50: float
@@ -47,7 +47,7 @@ class Accounts:
         Parameters
         ----------
         loads : by type the utilisation, 0 to 1, of each machine on.
-        price, carbon : money, without what carbon is priced at, and grams for a kWh that hold now.
+        price, carbon : money, without the price of carbon, and grams for a kWh, as of now.
         """
         seconds = 0.0 if self._before is None else now - self._before
         self._before = now
@@ -60,18 +60,18 @@ class Accounts:
             rent = kind.hourly_cost * len(shares) * seconds / 3600.0
             metrics = self._metrics
             metrics.provisioning_energy.labels(name).inc(joules)
-            # A price below 0 is money earned, which a counter can't take: it is left out.
+            # A price below 0 is income, which a counter can't take: it is omitted.
             money = kilowatt_hours * (price + carbon * self._settings.carbon_price_per_tonne / 1e6)
             metrics.provisioning_cost.labels(name).inc(max(money, 0.0) + rent)
             metrics.provisioning_carbon.labels(name).inc(kilowatt_hours * carbon)
 
     def switched(self, kind: str) -> None:
-        """Count what switching a machine on costs, unless its type has left the configuration since it was ordered."""
+        """Count the cost of switching a machine on, unless its type has left the configuration since the order."""
         if kind in self._machines:
             self._metrics.provisioning_cost.labels(kind).inc(self._machines[kind].on_cost)
 
     def score(self, advice: Advice, now: float) -> list[tuple[Foreseen, float]]:
-        """Score what was foreseen for now, and remember what is foreseen for a boot ahead; return what was scored."""
+        """Score the forecasts for now, and remember the forecast for one boot ahead; return the scored forecasts."""
         came = float(advice.present.sum())
         due = [foreseen for foreseen in self._foreseen if foreseen.due <= now]
         self._foreseen = [foreseen for foreseen in self._foreseen if foreseen.due > now][-MAX_OPEN:]

@@ -1,8 +1,9 @@
-"""Node actuators: who starts and stops machines for the book of orders.
+"""Node actuators: start and stop machines for the book of orders.
 
-Used by `carrying`. A command or a webhook of the user's, told an order's id each time, so that asking twice does no
-harm; or scale subresources, whose numbers are absolute and so can't be reached twice. Invariants: no answer in time is
-`Answer.UNKNOWN`, never a guess; a dry run changes nothing outside.
+Used by `carrying`. One kind is a command or a webhook of the user's. It receives the order's id each time, so that a
+repeated request does no harm. The other kind is scale subresources: their numbers are absolute and therefore safe to
+repeat. Invariants: without an answer in time the result is `Answer.UNKNOWN`, never a guess; a dry run changes nothing
+outside.
 """
 
 from __future__ import annotations
@@ -28,45 +29,45 @@ from cotide_kube.answers import ApiError, read_status
 _LOG = logging.getLogger(__name__)
 
 FAILED_EXIT: Final = 3
-"""Exit code by which a command says that the node failed for good; any other but 0 is no answer."""
+"""Exit code of a command for a node that failed permanently; any other code except 0 is no answer."""
 GONE_EXIT: Final = 4
-"""Exit code by which a command says that there is no such node, or no longer."""
+"""Exit code of a command for a node that does not exist, or no longer exists."""
 
 
 COMPLAIN_SECONDS: Final = 60.0
-"""Between two sentences about an actuator that gives no answer: an outage must not fill the log."""
+"""Seconds between two log lines about an actuator that gives no answer: an outage must not fill the log."""
 
 
 class _Silence:
-    """Says why there is no answer: else a path that is mistyped looks like machines that do not come."""
+    """Logs why there is no answer: otherwise a mistyped path looks like machines that do not come."""
 
     def __init__(self) -> None:
-        self._said: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
 
     def emit(self, instruction: NodeInstruction, why: str) -> Answer:
-        """Tell it, each reason once a minute."""
+        """Log each reason at most once a minute."""
         now = time.monotonic()
-        if now - self._said.get(why, float("-inf")) >= COMPLAIN_SECONDS:
-            self._said = {text: at for text, at in self._said.items() if now - at < COMPLAIN_SECONDS} | {why: now}
+        if now - self._logged.get(why, float("-inf")) >= COMPLAIN_SECONDS:
+            self._logged = {text: at for text, at in self._logged.items() if now - at < COMPLAIN_SECONDS} | {why: now}
             what = f"{instruction.action.value} {instruction.subject}"
             _LOG.warning("the actuator gave no answer to %s, which is asked again: %s", what, why)
         return Answer.UNKNOWN
 
 
 class NodeActuator(Protocol):
-    """Starts, cancels and stops machines; cordons are the caller's."""
+    """Starts, cancels and stops machines; the caller does the cordons."""
 
     async def do(self, instruction: NodeInstruction) -> Answer:
-        """Carry out one START, CANCEL or STOP, at most once for each order or node, and say how it went."""
+        """Carry out one START, CANCEL or STOP, at most once for each order or node, and return the outcome."""
         ...
 
 
 class CommandActuator:
     """Runs the user's command with the action, the subject and the type as arguments: ``start capacity-a-7 a``.
 
-    Exit code 0 is done (for ``cancel``: gone), 3 failed, 4 gone. The command must know ids that it has seen. One that
-    does not end in time is killed with all that it has started. What it prints goes to stderr: stdout is the caller's
-    document.
+    Exit code 0 is done (for ``cancel``: gone), 3 failed, 4 gone. The command must recognise ids that it has seen. A
+    command that does not end in time is killed together with its child processes. Its output goes to stderr: stdout is
+    the caller's document.
     """
 
     def __init__(self, command: tuple[str, ...], timeout_seconds: float) -> None:
@@ -84,9 +85,9 @@ class CommandActuator:
                 kind,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=_stderr(),
-                start_new_session=True,  # so that what it has started itself can be ended with it
+                start_new_session=True,  # so that its child processes can be ended with it
             )
-        except (OSError, ValueError) as error:  # what no program may be called is a ValueError
+        except (OSError, ValueError) as error:  # an invalid program name is a ValueError
             why = getattr(error, "strerror", None) or str(error)
             return self._silence.emit(instruction, f"{self._command[0]}: {why}")
         try:
@@ -110,7 +111,7 @@ _OF_STATUS: Final = {410: Answer.GONE, 422: Answer.FAILED}
 def _stderr() -> int:
     try:
         return sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):  # closed, or no file: a test's, or a service without one
+    except (AttributeError, OSError, ValueError):  # closed, or no file: in a test, or in a service without stderr
         return asyncio.subprocess.DEVNULL
 
 
@@ -118,11 +119,12 @@ class WebhookActuator:
     """POSTs ``{"action", "subject", "kind"}`` with action and subject as ``Idempotency-Key``.
 
     2xx is done (for ``cancel``: gone), 410 gone, 422 failed; anything else, and no answer in time, is no answer. The
-    key of a ``stop`` has the node's uid, too: who remembers keys would else switch it off once for all its lives.
+    key of a ``stop`` also contains the node's uid. Without it, a service that remembers keys would switch off a reused
+    node name only once.
     """
 
     def __init__(self, session: aiohttp.ClientSession, url: str, timeout_seconds: float) -> None:
-        """Take a session, which stays the caller's."""
+        """Take a session, which the caller owns and closes."""
         self._session, self._url, self._silence = session, url, _Silence()
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 
@@ -139,7 +141,7 @@ class WebhookActuator:
                 code = answer.status
         except TimeoutError:
             return self._silence.emit(instruction, f"no answer in {self._timeout.total:g} s")
-        except (aiohttp.ClientError, ValueError) as error:  # what no host may be called is a ValueError
+        except (aiohttp.ClientError, ValueError) as error:  # an invalid host name is a ValueError
             return self._silence.emit(instruction, str(error) or type(error).__name__)
         if 200 <= code < 300:
             return Answer.GONE if action is Action.CANCEL else Answer.ACCEPTED
@@ -147,7 +149,7 @@ class WebhookActuator:
 
 
 class DryRun:
-    """Says what would be done and answers nothing: the book stays as it is."""
+    """Records what would be done and gives no answer: the book stays as it is."""
 
     def __init__(self) -> None:
         self.instructions: list[NodeInstruction] = []
@@ -159,12 +161,12 @@ class DryRun:
 
 
 class ScaleSubresource:
-    """Raises the replicas of what makes nodes: a Cluster API MachineDeployment, or anything with a scale subresource.
+    """Raises the replicas of an object that makes nodes: a Cluster API MachineDeployment, or any scale subresource.
 
-    Through the official client, in a thread. Replicas are absolute, so the same number twice starts nothing twice. They
-    are never lowered here: a scale subresource can't be told which node is to go, and it might take a busy one; where
-    there are Machines, `cluster_api` can. What is written names the version that was read: of two who write at once one
-    is refused, and reads again at its next turn.
+    It uses the official client, in a thread. Replicas are absolute, so the same number twice starts nothing twice. This
+    class never lowers them: a scale subresource can't choose the node that goes, and it might take a busy one. For
+    Machines, `cluster_api` can choose. A write names the version that was read. Of two concurrent writers one is
+    refused, and reads again at its next turn.
     """
 
     def __init__(
@@ -174,21 +176,21 @@ class ScaleSubresource:
         timeout_seconds: float,
         permit: Callable[[], object] = lambda: None,
     ) -> None:
-        """Take a `kubernetes.client.ApiClient` that does not ask again by itself, and the API path of each type.
+        """Take a `kubernetes.client.ApiClient` that does not retry by itself, and the API path of each type.
 
-        ``permit`` raises `ClusterError` when nothing may be written any more.
+        ``permit`` raises `ClusterError` when writes are no longer permitted.
         """
         self._api, self._paths, self._timeout, self._permit = api, dict(paths), timeout_seconds, permit
         self._unanswered: dict[str, int] = {}
-        """By path, replicas that were asked for without an answer."""
+        """By path, replicas of a request that got no answer."""
 
     @property
     def paths(self) -> Mapping[str, str]:
-        """By machine type, where its object stands."""
+        """API path of the object, by machine type."""
         return self._paths
 
     async def raise_to(self, kind: str, replicas: int) -> bool:
-        """Set the replicas of a type unless there are as many; return whether that, or a try before, changed anything.
+        """Set the replicas of a type unless it has as many; return whether this or an earlier attempt changed anything.
 
         Raises
         ------
@@ -200,13 +202,13 @@ class ScaleSubresource:
     def _raise_to(self, path: str, replicas: int) -> bool:
         scale = self.call("GET", f"{path}/scale")
         spec = scale.get("spec") or {}
-        # A field of 0 is left out of an answer.
-        there = spec.get("replicas", 0) if isinstance(spec, dict) and scale.get("metadata") else None
-        if not isinstance(there, int):
+        # An answer omits a field of 0.
+        current = spec.get("replicas", 0) if isinstance(spec, dict) and scale.get("metadata") else None
+        if not isinstance(current, int):
             raise ClusterError(f"GET {path}/scale: the answer is not what an API server sends")
         unanswered = self._unanswered.pop(path, None)
-        if there >= replicas:
-            return there == unanswered
+        if current >= replicas:
+            return current == unanswered
         version = (scale.get("metadata") or {}).get("resourceVersion")
         body: dict[str, Any] = {"spec": {"replicas": replicas}}
         if version:
@@ -216,7 +218,7 @@ class ScaleSubresource:
         except ClusterError as error:
             if is_unanswered(error):
                 self._unanswered[path] = replicas
-            elif unanswered is not None:  # it may have been the write before that came first
+            elif unanswered is not None:  # the write before may have come first
                 self._unanswered[path] = unanswered
             raise
         return True
@@ -224,12 +226,13 @@ class ScaleSubresource:
     def call(
         self, method: str, path: str, body: Any = None, *, query: Sequence[tuple[str, str]] = ()
     ) -> dict[str, Any]:
-        """Ask the API server once, in this thread.
+        """Send one request to the API server, in this thread.
 
         Raises
         ------
         ClusterError
-            When it refuses, does not answer, or answers with what is no object; before a write that is not permitted.
+            When it refuses, does not answer, or answers with something other than an object; before a write that is not
+            permitted.
         """
         if method != "GET":
             self._permit()
@@ -256,5 +259,5 @@ class ScaleSubresource:
 
 
 def is_unanswered(error: ClusterError) -> bool:
-    """Whether nobody knows if a write that failed was carried out."""
+    """Whether the outcome of a failed write is unknown."""
     return not isinstance(error, ApiError) or error.status >= 500

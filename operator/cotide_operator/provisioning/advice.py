@@ -1,10 +1,10 @@
-"""Advice: how many machines of each type should be on in the next hours, from what the cluster shows and a history.
+"""Advice: how many machines of each type should be on in the next hours, from the cluster and a history.
 
-Called by `cotide capacity`, and by the operator's `controller` in a thread. Pods of online services are needed for the
-whole horizon, as many as there are. Of the others, tasks that have ended (`History`) teach classes, run times and
-arrivals; without them they are of the classes that the present ones form, run as long as the configuration says, and
-none is foreseen. Invariant: room that is there is used up before a node is started, since the plan covers all pods,
-running ones included, and a pod that others make room for within the boot time needs no machine that boots.
+Called by `cotide capacity`, and by the operator's `controller` in a thread. All present pods of online services are
+needed for the whole horizon. For the other pods, ended tasks (`History`) teach classes, run times and arrivals. Without
+a history, the present tasks form the classes, run as long as the configuration states, and no arrival is foreseen.
+Invariant: existing room is used before a node is started, since the plan covers all pods, running ones included. A pod
+needs no new machine when other pods make room for it within the boot time.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from cotide_solvers.highs import HighsSolver
 Floats = NDArray[np.float64]
 
 MAX_STEPS: Final = 100_000
-"""Of a history (chosen): a year of five minutes, which takes half a minute; more is a slip of units."""
+"""Steps of a history (chosen): a year of five minutes, which takes half a minute; more is an error of units."""
 FIT_PROBABILITY: Final = 0.9
 KEPT: Final = 2
 """Column of `Advice.reasons` with machines that are kept on."""
 ONLINE_LEVEL: Final = 0.95
-"""Share of what online pods need that is worth serving, whatever ``serviceLevel`` says (chosen): they are there, and a
-level at which it is cheaper to let tasks wait is not theirs."""
+"""Share of the need of online pods that is worth serving, whatever ``serviceLevel`` is (chosen): these pods exist, and
+a level that lets cheap tasks wait does not suit them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
     """Tasks that have ended: (n,) arrival and run in seconds, (n, 2) millicores and bytes, (n,) priority.
 
-    ``until``: the second up to which it goes, on the same clock; None for the last arrival.
+    ``until``: the second at which it ends, on the same clock; None for the last arrival.
     """
 
     arrival: Floats
@@ -67,14 +67,14 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """What nodes alone don't show, by machine type.
+    """State that nodes alone do not show, by machine type.
 
     Attributes
     ----------
-    coming : seconds until each machine that was ordered is up.
-    held : seconds for which nodes that came lately must stay on.
-    barred : types of which none can be ordered now, since the last ones did not boot.
-    away : machines that exist and can't be counted on: lost, being switched off, cordoned by somebody else.
+    coming : seconds until each ordered machine is up.
+    held : remaining seconds that recently started nodes must stay on.
+    barred : types that cannot be ordered now, since their last machines did not boot.
+    away : machines that exist and are not available: lost, being switched off, cordoned by a person.
     """
 
     coming: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -85,17 +85,17 @@ class Underway:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advice:
-    """A plan and what it was made from.
+    """A plan and its input.
 
     Attributes
     ----------
     kinds : names of the machine types.
     on : (M,) machines that are on now.
     demand : (W, K, J) quantiles of containers, ``probabilities`` (J,); ``classes`` (K,) in words.
-    present : (K,) pods of each class that are there now.
-    reasons : (M, 4) of the machines wanted now: for pods that are there, for those that are foreseen, and kept on since
-        a stop would not pay, or not yet; and, beyond what the plan asks for, those that would be wanted of a type that
-        rests (`Underway.barred`) for what no other type serves.
+    present : (K,) present pods of each class.
+    reasons : (M, 4) wanted machines by reason: for present pods; for foreseen pods; kept on since a stop would not pay,
+        or not yet. The fourth counts beyond the plan: machines of a resting type (`Underway.barred`) that would be
+        wanted for pods that no other type serves.
     """
 
     kinds: tuple[str, ...]
@@ -108,7 +108,7 @@ class Advice:
     reasons: Floats
 
     def keeping(self, machines: Floats) -> Advice:
-        """Return it with so many (M,) machines wanted now, of which those beyond the plan are kept on."""
+        """Return the advice with ``(M,)`` machines wanted now; machines beyond the plan count as kept on."""
         more = np.maximum(machines - self.plan.machines[0], 0.0)
         reasons = self.reasons.copy()
         reasons[:, KEPT] += more
@@ -119,7 +119,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Needs:
-    """Classes of containers, in shares of the largest machine: names, sizes, demand and pods that are there.
+    """Classes of containers, in shares of the largest machine: names, sizes, demand and present pods.
 
     ``levels``: service levels, None for the configured one.
     """
@@ -146,15 +146,15 @@ def advise(
 
     Parameters
     ----------
-    moves : whether somebody moves pods off nodes that are to go; else only idle ones are let go.
-    overprovisioning : the factor of Zhang and Boutaba 2014, eq. 13, as far as it was learned.
+    moves : whether pods are moved off nodes that should stop; otherwise only idle nodes may stop.
+    overprovisioning : the factor of Zhang and Boutaba 2014, eq. 13, as learned so far.
     time_limit_seconds : for the solver, in seconds of the wall.
     price : (W,) money for a kWh at each step, carbon included where it is priced; None for the configured constant.
 
     Raises
     ------
     InputError
-        When there is nothing to plan for, or an input makes no sense; the caller keeps its last plan.
+        When there is no demand to plan for, or an input is invalid; the caller keeps its last plan.
     """
     machines = machine_types(settings)
     scale = np.array([kind.capacity for kind in machines]).max(axis=0)
@@ -179,23 +179,23 @@ def advise(
     standing = _standing(model, view, underway, park.available, scale, moves)
     plan = first_step(planned, model, standing, now)
     raised_by = plan.machines[0] - planned.machines[0]
-    besides = np.zeros(len(machines))
+    beyond = np.zeros(len(machines))
     if underway.barred:
         free = _park(model, on, replace(underway, barred=frozenset()))
-        besides = _would_want(program, solver, free, outlook, planned, underway.barred)
+        beyond = _would_want(program, solver, free, outlook, planned, underway.barred)
     minimum = np.array([kind.minimum_on for kind in settings.machine_types], dtype=np.float64)
-    minimum = np.minimum(minimum, _to_be_had(model, underway))  # a person may hold one of them: there is none more
+    minimum = np.minimum(minimum, _to_be_had(model, underway))  # a person may hold one of them: no other one exists
     raised = replace(plan, machines=np.maximum(plan.machines, minimum[None]))
-    besides = np.maximum(besides - (raised.machines[0] - plan.machines[0]), 0.0)
+    beyond = np.maximum(beyond - (raised.machines[0] - plan.machines[0]), 0.0)
     names = tuple(kind.name for kind in machines)
-    reasons = np.column_stack((_reasons(model, raised, needs.present, raised_by), besides))
+    reasons = np.column_stack((_reasons(model, raised, needs.present, raised_by), beyond))
     return Advice(names, on, raised, needs.demand, PROBABILITIES, needs.names, needs.present, reasons)
 
 
 def _would_want(
     program: CapacityProgram, solver: HighsSolver, free: Park, outlook: Outlook, plan: CapacityPlan, barred: Set[str]
 ) -> Floats:
-    """Return (M,): machines of types that rest which a plan of what is left unserved would start now."""
+    """Return (M,): machines of resting types that a plan for the unserved demand would start now."""
     served = np.maximum(outlook.demand[:, :, -1] - plan.unserved, 0.0)
     left = replace(outlook, demand=np.maximum(outlook.demand - served[:, :, None], 0.0))
     rests = np.array([kind.name in barred for kind in program.model.machines])
@@ -227,14 +227,14 @@ def machine_types(settings: ProvisioningSettings) -> tuple[MachineType, ...]:
 def _tasks(
     settings: ProvisioningSettings, view: ClusterView, history: History | None, capacity: Floats, scale: Floats
 ) -> _Needs | None:
-    """Return what is needed for pods that end, those of now and those to come; None where nothing is known of any."""
+    """Return the needs of pods that end, present and future ones; None when no such pod is known."""
     here = ~view.online
     need, priority = view.need[here] / scale, view.priority[here]
     if history is not None and len(history.arrival):
         last = history.arrival.max() if history.until is None else history.until
         steps = (last - history.arrival.min()) / settings.step_seconds
         if steps > MAX_STEPS:
-            words = f"goes over {steps:.0f} steps of {settings.step_seconds:g} s, at most {MAX_STEPS} are looked at"
+            words = f"goes over {steps:.0f} steps of {settings.step_seconds:g} s, at most {MAX_STEPS} are allowed"
             raise InputError(words, field="history")
         past = history.need / scale
         classes = TaskClasses().fit(past, history.priority, history.seconds)
@@ -265,7 +265,7 @@ def _tasks(
 
 
 def _services(settings: ProvisioningSettings, view: ClusterView, capacity: Floats, scale: Floats) -> _Needs | None:
-    """Return what is needed for online pods, which stay; None where there are none."""
+    """Return the needs of online pods, which stay; None when there are none."""
     if not view.online.any():
         return None
     need, priority = view.need[view.online] / scale, view.priority[view.online]
@@ -281,7 +281,7 @@ def _services(settings: ProvisioningSettings, view: ClusterView, capacity: Float
 def _both(tasks: _Needs | None, services: _Needs | None) -> _Needs:
     found = [needs for needs in (tasks, services) if needs is not None]
     if not found:
-        raise InputError("there is no pod and no history to plan for: nothing is known of the demand", field="pods")
+        raise InputError("there is no pod and no history to plan for: the demand is unknown", field="pods")
     return _Needs(
         tuple(name for needs in found for name in needs.names),
         np.concatenate([needs.sizes for needs in found]),
@@ -292,7 +292,7 @@ def _both(tasks: _Needs | None, services: _Needs | None) -> _Needs:
 
 
 def _sizes(classes: Sequence[SizeClass], long: Sequence[bool], capacity: Floats) -> Floats:
-    """Return (K, R) container sizes, of the long tasks of a class or of its short ones."""
+    """Return (K, R) container sizes, each for the long or the short tasks of a class."""
     mean, deviation, largest = (
         np.stack([getattr(size_class, part)[int(tall)] for size_class, tall in zip(classes, long, strict=True)])
         for part in ("mean", "deviation", "largest")
@@ -310,7 +310,7 @@ def _shares(capacity: tuple[float, ...], scale: Floats) -> tuple[float, ...]:
 
 
 def _park(model: CapacityModel, on: Floats, underway: Underway) -> Park:
-    """Return what is there; a machine that is overdue counts as up one step from now."""
+    """Return the existing machines; an overdue machine counts as up one step from now."""
     begins = np.arange(model.horizon) * model.step_seconds
     coming = [np.maximum(underway.coming.get(kind.name, ()), 1.0) for kind in model.machines]
     held = [np.asarray(underway.held.get(kind.name, ()), dtype=np.float64) for kind in model.machines]
@@ -333,9 +333,9 @@ def _to_be_had(model: CapacityModel, underway: Underway) -> Floats:
 def _standing(
     model: CapacityModel, view: ClusterView, underway: Underway, available: Floats, scale: Floats, moves: bool
 ) -> Standing:
-    """Return the nodes that take pods or will, what is free on them, and the pods that wait.
+    """Return the nodes that take pods now or later, their free room, and the waiting pods.
 
-    What refuses those who wait is there and helps nobody: it counts as busy and full.
+    A node that refuses the waiting pods exists without helping: it counts as busy and full.
     """
     index = {kind.name: number for number, kind in enumerate(model.machines)}
     rows = [row for row, node in enumerate(view.nodes) if not node.cordoned]
@@ -360,9 +360,9 @@ def _standing(
 
 
 def _reasons(model: CapacityModel, plan: CapacityPlan, present: Floats, raised_by: Floats) -> Floats:
-    """Return (M, 3), the first of `Advice`: as of the step at which what is ordered now is up.
+    """Return (M, 3), the first three reasons of `Advice`, at the step when machines that are ordered now are up.
 
-    ``raised_by``: (M,) machines that `first_step` added to the plan, for pods that wait or run.
+    ``raised_by``: (M,) machines that `first_step` added to the plan, for waiting or running pods.
     """
     step = min(model.horizon - 1, max(kind.boot_steps for kind in model.machines))
     containers, wanted = plan.containers[step], plan.machines[0]

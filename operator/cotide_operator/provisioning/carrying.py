@@ -1,9 +1,10 @@
-"""Carries a plan's first step out: one turn of the book of orders, written down before anything is sent.
+"""Carries out a plan's first step: one turn of the book of orders, written before anything is sent.
 
 Called by `cotide capacity --apply`, once a step. Flow: book from its ConfigMap -> `OrderBook.step` -> the new book
-written -> instructions sent -> answers written. Invariants: what was sent stands in the book that the next turn reads,
-whenever this process ends; a book that another has changed meanwhile is refused, and nothing is sent; directly before
-each stop the API server is asked whether the node is cordoned still, unprotected and empty.
+written -> instructions sent -> answers written. Invariants: the book that the next turn reads holds every instruction
+that was sent, whenever this process ends. When another process has changed the book meanwhile, the write is refused and
+nothing is sent. Directly before each stop, the API server confirms that the node is still cordoned, unprotected and
+empty.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ _CAN_NOT_STOP: Final = (Action.STOP, Answer.FAILED)
 
 
 class BookStore:
-    """The book in a ConfigMap; writes carry the resourceVersion that was read, so that two writers don't cross.
+    """The book in a ConfigMap; writes carry the resourceVersion that was read, so that two writers do not overwrite
+    each other.
 
     Parameters
     ----------
     namespace : where the ConfigMap is.
-    mark : makes what tells a new book's orders from those of any other, drawn by default: an actuator answers an id
-        that it has had with "known", and no machine would come after somebody has deleted the ConfigMap.
+    mark : makes the prefix that distinguishes a new book's orders from those of any other book; random by default. An
+        actuator answers a repeated id with "known": without the prefix, no machine would come after a person has
+        deleted the ConfigMap.
     """
 
     def __init__(self, client: KubeClient, namespace: str, mark: Callable[[], str] = lambda: token_hex(3)) -> None:
@@ -45,12 +48,12 @@ class BookStore:
         self._stored: dict[str, Any] | None = None
 
     async def load(self) -> OrderBook:
-        """Return the book; an empty one where there is none yet.
+        """Return the book, or an empty one when none exists.
 
         Raises
         ------
         InputError
-            When there is one that can't be read.
+            When the book can't be read.
         """
         try:
             self._stored = dict(await self._client.get(f"{self._collection}/{CONFIG_MAP}"))
@@ -62,7 +65,7 @@ class BookStore:
         try:
             return OrderBook.from_data(orjson.loads((self._stored.get("data") or {})[KEY]))
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"ConfigMap {CONFIG_MAP} holds no book of node orders: {error}", field=KEY) from error
+            raise InputError(f"ConfigMap {CONFIG_MAP} has no valid book of node orders: {error}", field=KEY) from error
 
     async def save(self, book: OrderBook) -> None:
         """Write the book.
@@ -70,7 +73,7 @@ class BookStore:
         Raises
         ------
         ClusterError
-            When another has written meanwhile.
+            When another process has written meanwhile.
         """
         data = {KEY: orjson.dumps(book.as_data()).decode()}
         try:
@@ -82,7 +85,8 @@ class BookStore:
                 self._stored = dict(await self._client.replace(f"{self._collection}/{CONFIG_MAP}", body))
         except ApiError as error:
             if error.status == 404 and self._stored is not None:
-                # Somebody has deleted it: what is on its way is known here, and forgotten it would be ordered twice.
+                # A person has deleted it: this process knows the open orders, and forgetting them would order them
+                # twice.
                 self._stored = None
                 await self.save(book)
                 return
@@ -104,15 +108,15 @@ async def carry_out(
     others: Mapping[str, bool] | None = None,
     dry_run: bool = False,
 ) -> tuple[NodeInstruction, ...]:
-    """Take one turn; return what was, or in a dry run would be, sent.
+    """Take one turn; return the instructions that were sent, or in a dry run would be sent.
 
-    So many arguments, because a turn looks at nothing by itself but at what it is about to stop: ``wanted`` to
+    So many arguments, because a turn reads nothing by itself except the nodes that it is about to stop. ``wanted`` to
     ``others`` are as `OrderBook.step` takes them.
 
     Raises
     ------
     InputError, ClusterError
-        When the book can't be read or written, or nodes can't be cordoned or opened; the rest was sent in that case.
+        When the book can't be read or written; or when nodes can't be cordoned or opened, after the rest was sent.
     """
     before = await store.load()
     book, todo = before.step(wanted, nodes, now, boot_deadline_seconds, closed=closed, others=others or {})
@@ -135,12 +139,12 @@ async def carry_out(
             cordon = action is Action.CORDON
             try:
                 await (cordon_node if cordon else open_node)(client, subject)
-            except ApiError as error:  # of one node: machines that are wanted come all the same
-                if error.status != 404:  # gone meanwhile, and its cordon with it
+            except ApiError as error:  # of one node: wanted machines still come
+                if error.status != 404:  # the node is gone, and its cordon with it
                     refused.append(str(error))
                     continue
             book = book if cordon else book.opened({subject})
-        elif action is Action.STOP and not await _still_empty(client, subject):  # the answers of others took their time
+        elif action is Action.STOP and not await _still_empty(client, subject):  # the answers of other nodes took time
             book = book if subject in before.stopping else book.stays(subject)
             continue
         else:
@@ -154,18 +158,19 @@ async def carry_out(
 
 
 async def cordon_node(client: KubeClient, node: str) -> None:
-    """Let no more pods come to a node."""
+    """Cordon a node: no new pods come to it."""
     await client.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
 
 
 async def open_node(client: KubeClient, node: str) -> None:
-    """Let pods come to a node again; that somebody had freed it is over with it."""
+    """Uncordon a node, and remove the record that it was freed."""
     body = {"metadata": {"annotations": {CONSOLIDATION_MARK: None}}, "spec": {"unschedulable": False}}
     await client.patch(f"/api/v1/nodes/{node}", body)
 
 
 async def _still_empty(client: KubeClient, node: str) -> bool:
-    """Whether a node is cordoned, unprotected and without pods at this moment: the view is as old as the plan took."""
+    """Whether a node is cordoned, unprotected and without pods at this moment: the view is as old as the planning
+    time."""
     found = await client.list("/api/v1/nodes", {"fieldSelector": f"metadata.name={node}"})
     if not found or not (found[0].get("spec") or {}).get("unschedulable") or is_kept(found[0]):
         return False
@@ -174,7 +179,7 @@ async def _still_empty(client: KubeClient, node: str) -> bool:
 
 
 def _holds(pod: Any) -> bool:
-    """Whether a pod needs its node; one that is odd may, and nobody can tell."""
+    """Whether a pod needs its node; an unreadable pod may need it."""
     try:
         return needs_node(checked(pod, PodObject, "pod"))
     except OddObjectError:

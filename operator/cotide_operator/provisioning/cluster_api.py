@@ -1,21 +1,22 @@
-"""Takes machines of Cluster API's MachineDeployments away: the very one whose node is free, and no other.
+"""Removes machines of Cluster API's MachineDeployments: exactly those with free nodes.
 
-Used by `controller` where ``actuator.scalesDown`` says so, for nodes that consolidation has freed and handed over. A
-MachineSet that is scaled down deletes Machines with the annotation ``cluster.x-k8s.io/delete-machine`` first, whatever
-its delete policy (https://cluster-api.sigs.k8s.io/reference/api/labels-and-annotations). So the Machine of the node is
-marked, and at a later look, when the mark must have been seen, the replicas are lowered by the number of marks::
+Used by `controller` where ``actuator.scalesDown`` is set, for nodes that consolidation has freed and handed over. When
+a MachineSet is scaled down, it first deletes Machines with the annotation ``cluster.x-k8s.io/delete-machine``, whatever
+its delete policy (https://cluster-api.sigs.k8s.io/reference/api/labels-and-annotations). So this module marks the
+Machine of the node. At a later look, when Cluster API must have seen the mark, it lowers the replicas by the number of
+marks::
 
     node is free --> Machine marked --(later look: all is at rest)--> written into the book --> replicas lowered
-                                                 Cluster API deletes it <-- told, and struck out of the book <--'
+                                                 Cluster API deletes it <-- reported, and removed from the book <-'
 
-Invariants: replicas are lowered only while there are as many Machines as replicas, by as many as are marked by us; what
-is written names the version that was read. So an answer that is lost, a restart or a second operator lowers nothing
-twice. What is lowered stands in the book of orders before it is, and until it is told, wherever that can be written:
-where the answer is lost it is told at the look that shows it, by the next operator, too, and once; twice only where a
-leader ends, or loses the API server, between telling and striking it out. A mark of ours on a Machine whose node is
-wanted again is taken off; while somebody else's mark is there, nothing is lowered, since his Machine might go in place
-of ours or beside it. Nor is it while Machines are of several MachineSets, as in a roll-out: a mark counts within its
-set only, and the oldest set is lowered first.
+Invariants: replicas are lowered only while there are as many Machines as replicas, and only by the number of our marks.
+A write names the version that was read. So a lost answer, a restart or a second operator lowers nothing twice. The book
+of orders records a lowering before it happens and until it is reported, whenever the book can be written. After a lost
+answer, the look that shows the lowering reports it once, also under the next operator. A second report is possible only
+when a leader ends, or loses the API server, between the report and its removal from the book. A mark of ours is removed
+when the Machine's node is wanted again. While a Machine carries a foreign mark, nothing is lowered: that Machine might
+go in place of ours or together with it. The same holds while the Machines belong to several MachineSets, as in a
+roll-out: a mark counts within its set only, and the oldest set is lowered first.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ _LOG = logging.getLogger(__name__)
 
 DELETE: Final = "cluster.x-k8s.io/delete-machine"
 OURS: Final = "cotide"
-"""Value of our mark; Cluster API looks at the name alone."""
+"""Value of our mark; Cluster API reads the name only."""
 OF_NODE: Final = "cluster.x-k8s.io/machine"
 OF_NAMESPACE: Final = "cluster.x-k8s.io/cluster-namespace"
-"""Annotations of a node, set by Cluster API: its Machine, and the namespace of that."""
+"""Annotations of a node, set by Cluster API: its Machine, and the namespace of the Machine."""
 OF_DEPLOYMENT: Final = "cluster.x-k8s.io/deployment-name"
 OF_SET: Final = "cluster.x-k8s.io/set-name"
 """Labels of a Machine."""
@@ -64,17 +65,17 @@ class _MachineObject(ApiStruct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What came of one look at one type.
+    """The result of one look at one type.
 
     Attributes
     ----------
-    leaving : nodes whose Machines are being deleted, or are gone.
-    lowered : replicas from now on, where they were lowered in this look, or before without an answer: by whoever led
-        then. Whoever tells it calls `MachineRemoval.announced`.
-    marked : nodes whose Machines were marked in this step.
-    strange : Machines of other MachineDeployments, which are left alone.
-    is_clean : whether no Machine has a mark of ours that is of no use any more.
-    refused : why no Machine is taken away, since another one might go; empty where nothing is in the way.
+    leaving : nodes with Machines that are being deleted, or are gone.
+    lowered : replicas from now on, when this look lowered them, or an earlier request without an answer did. That
+        request may be of an earlier leader. The caller reports it and then calls `MachineRemoval.announced`.
+    marked : nodes with Machines that were marked in this step.
+    strange : Machines of other MachineDeployments, which stay unchanged.
+    is_clean : whether every mark of ours is still needed.
+    refused : why no Machine is removed, since another one might go; empty when nothing prevents the removal.
     """
 
     leaving: frozenset[str]
@@ -91,7 +92,7 @@ def machine_of(node: Mapping[str, Any], path: str) -> str:
     Raises
     ------
     InputError
-        When the node names none, or one that can't be of that MachineDeployment.
+        When the node names no Machine, or one that can't belong to that MachineDeployment.
     """
     metadata = node.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
@@ -106,25 +107,25 @@ def machine_of(node: Mapping[str, Any], path: str) -> str:
 
 
 class BookKeeping(Protocol):
-    """Where the book is: `carrying.BookStore`."""
+    """Storage of the book: `carrying.BookStore`."""
 
     async def load(self) -> OrderBook:
         """Return the book."""
         ...
 
     async def save(self, book: OrderBook) -> None:
-        """Write it; raises `ClusterError` when it can't be, or another wrote meanwhile."""
+        """Write the book; raises `ClusterError` when it can't be written, or another process wrote meanwhile."""
         ...
 
 
 class _Step(NamedTuple):
-    """What a look found, and what is to be done.
+    """Findings of a look, and the next action.
 
     Attributes
     ----------
-    lower : to what replicas are to be lowered; None for nothing.
-    falls : nodes whose Machines are about to be deleted then.
-    is_spent : whether what was asked for before is told now, or can't be carried out any more.
+    lower : the new, lower number of replicas; None for no change.
+    falls : nodes with Machines that the lowering deletes.
+    is_spent : whether the earlier request is reported now, or can no longer be carried out.
     """
 
     found: Removal
@@ -134,35 +135,35 @@ class _Step(NamedTuple):
 
 
 class MachineRemoval:
-    """Removes Machines, through the official client in a thread.
+    """Removes Machines through the official client, in a thread.
 
     Parameters
     ----------
-    store : of the book, of which nobody else writes anything where replicas make machines.
+    store : of the book; nothing else writes it where replicas make machines.
     """
 
     def __init__(self, scales: ScaleSubresource, store: BookKeeping) -> None:
         self._scales, self._store = scales, store
         self._asked: dict[str, Lowering] = {}
-        """By path, what was asked for and is not told yet."""
+        """By path, lowerings that were requested and are not reported yet."""
         self._book: OrderBook | None = None
-        """As it is written; None where nobody knows."""
+        """As it is written; None while that is unknown."""
         self._is_read = False
-        """Whether it is known what the leader before had asked for."""
+        """Whether the requests of the leader before are known."""
         self._is_behind = False
-        """Whether the book has not what it should."""
+        """Whether the book lacks entries that it should have."""
 
     async def remove(self, path: str, machines: Mapping[str, str]) -> Removal:
-        """Go one step on with the removal of these and no other Machines of a MachineDeployment.
+        """Advance by one step the removal of exactly these Machines of a MachineDeployment.
 
         Parameters
         ----------
-        machines : node to Machine; none takes our marks off all.
+        machines : node to Machine; an empty mapping removes all our marks.
 
         Raises
         ------
         InputError
-            When the path is of no MachineDeployment.
+            When the path does not name a MachineDeployment.
         ClusterError
             When the API server refuses, or does not answer, or its answer is odd.
         """
@@ -174,17 +175,17 @@ class MachineRemoval:
             try:
                 await asyncio.to_thread(self._lower, path, step.lower)
             except ClusterError as error:
-                if not is_unanswered(error):  # it may be what was asked for before that came first
+                if not is_unanswered(error):  # the earlier request may have come first
                     await self._note(path, None if step.is_spent else asked)
                 raise
             return replace(step.found, lowered=step.lower.replicas, leaving=step.found.leaving | step.falls)
         if asked is not None and step.is_spent and step.found.lowered is None:
             await self._note(path, None)
-        waits = self._is_behind or (asked is not None and not step.is_spent)  # it may be carried out yet
+        waits = self._is_behind or (asked is not None and not step.is_spent)  # it may still be carried out
         return replace(step.found, is_clean=step.found.is_clean and not waits)
 
     async def announced(self, path: str) -> None:
-        """Strike out of the book what was lowered, now that it is told."""
+        """Remove the lowering from the book, now that it is reported."""
         await self._note(path, None)
 
     async def _note(self, path: str, asked: Lowering | None) -> None:
@@ -195,10 +196,10 @@ class MachineRemoval:
         await self._keep()
 
     async def _keep(self) -> None:
-        """Have the book say what is asked for.
+        """Write the current requests into the book.
 
-        Where it can't be read or written machines go all the same, and the next look tries again: until then only the
-        next leader would not know.
+        When the book can't be read or written, machines are still removed, and the next look tries again. Until then
+        only the next leader would lack the requests.
         """
         try:
             if self._book is None:
@@ -215,16 +216,16 @@ class MachineRemoval:
             behind, self._book = self._is_behind, None
             self._is_behind = behind or bool(self._asked) or self._is_read
             if not behind and self._is_behind:  # one line when trouble starts
-                _LOG.warning("the book of node orders does not say what is lowered, and goes on later: %s", error)
+                _LOG.warning("the book of node orders lacks the lowered replicas and is written later: %s", error)
             return
         self._is_behind = False
 
     def _look(self, path: str, wanted: Mapping[str, str], asked: Lowering | None) -> _Step:
         target = MACHINE_DEPLOYMENT.fullmatch(path)
         if target is None:
-            raise InputError(f"{path} is no MachineDeployment of Cluster API", field="actuator.scales")
+            raise InputError(f"{path} is not a MachineDeployment of Cluster API", field="actuator.scales")
         here = f"{target['group']}/namespaces/{target['namespace']}/machines"
-        # Before its Machines: what comes between the two only makes the version stale, and the write is refused.
+        # Before its Machines: a change between the two reads makes the version stale, and the write is refused.
         deployment = checked(self._scales.call("GET", path), _DeploymentObject, "MachineDeployment")
         if not deployment["metadata"].get("resourceVersion"):
             raise ClusterError(f"GET {path}: the answer is not what an API server sends")
@@ -240,7 +241,7 @@ class MachineRemoval:
         before = replicas if asked is not None and replicas == asked.replicas else None
         is_spent = before is not None or asked is None or version != asked.version
         stale = sorted(name for name, mark in marks.items() if mark == OURS and name not in going)
-        # Not while there are too many Machines: without its mark another, a busy one, would be deleted instead.
+        # Not while there are too many Machines: without its mark, a busy Machine would be deleted instead.
         for name in stale if len(alive) <= replicas else ():
             self._mark(f"{here}/{name}", None)
         is_clean = not stale or len(alive) <= replicas
@@ -251,7 +252,7 @@ class MachineRemoval:
         new = sorted(name for name in going if name not in marks)
         for name in new:
             self._mark(f"{here}/{name}", OURS)
-        marked = [name for name in going if name in marks]  # at an earlier look: Cluster API has seen them
+        marked = [name for name in going if name in marks]  # at an earlier look: Cluster API has seen the marks
         if marked and len(alive) - replicas >= len(marked):
             leaving |= {going[name] for name in marked}  # lowered for them before, and about to be deleted
         found = Removal(frozenset(leaving), before, tuple(going[name] for name in new), strange, is_clean)
@@ -262,7 +263,7 @@ class MachineRemoval:
         return _Step(found, Lowering(replicas - len(marked), version), falls, is_spent)
 
     def _machines(self, here: str, label: str) -> dict[str, dict[str, Any]]:
-        """Return the metadata of the Machines with a label, by name; one that is odd would make them seem fewer."""
+        """Return the metadata of the Machines with a label, by name; skipping an invalid one would lower the count."""
         answer = self._scales.call("GET", here, query=[("labelSelector", label)])
         listed = all_checked(answer.get("items") or (), _MachineObject, "Machine")
         if "items" not in answer or not all(map(is_named, listed)):
@@ -274,7 +275,7 @@ class MachineRemoval:
         self._scales.call("PATCH", f"{path}/scale", body)
 
     def _is_going(self, here: str, machine: str, listed: Mapping[str, Any]) -> bool:
-        """Whether a Machine that is not among the living ones is being deleted or gone, and not another's."""
+        """Whether a Machine outside the living ones is being deleted or gone, and belongs to this MachineDeployment."""
         if machine in listed:
             return True
         try:
@@ -294,14 +295,14 @@ class MachineRemoval:
 
 
 def _why_another_might_go(alive: Mapping[str, Mapping[str, Any]], marks: Mapping[str, str]) -> str:
-    """Return why Cluster API might delete another Machine than one that we mark; empty where it would not."""
+    """Return why Cluster API might delete a Machine without our mark; empty when it would not."""
     foreign = sorted(name for name, mark in marks.items() if mark != OURS)
     if foreign:
-        return f"Machine {foreign[0]} has somebody else's annotation {DELETE}: none is taken away"
+        return f"Machine {foreign[0]} has the annotation {DELETE} of another client: none is removed"
     sets = {(mapping.get("labels") or {}).get(OF_SET) for mapping in alive.values()}
     if len(sets) > 1:
         found = f"its Machines are of {len(sets)} MachineSets, as in a roll-out"
-        return f"{found}: none is taken away until they are of one"
+        return f"{found}: none is removed until they are of one"
     return ""
 
 
@@ -310,7 +311,7 @@ def _is_marked(machine: Mapping[str, Any]) -> bool:
 
 
 def _is_at_rest(deployment: Mapping[str, Any], replicas: int, machines: int) -> bool:
-    """Whether there are as many Machines as replicas, and Cluster API has seen what is wanted."""
+    """Whether there are as many Machines as replicas, and Cluster API has observed the latest specification."""
     metadata, status = deployment["metadata"], deployment.get("status") or {}
     return (
         replicas == machines == status.get("replicas", 0)

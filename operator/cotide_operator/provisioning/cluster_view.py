@@ -1,8 +1,8 @@
-"""What the cluster shows of capacity: nodes by machine type, and pods as tasks.
+"""Capacity of the cluster: nodes by machine type, and pods as tasks.
 
-Called by `cotide capacity`; the operator makes the same of its cache (`live_view`). First step of the flow: API objects
-to values. Invariants: a pod that its class does not show as batch or gratis counts as online; nodes without a known
-type are told of and left alone.
+Called by `cotide capacity`; the operator makes the same from its cache (`live_view`). First step of the flow: API
+objects to values. Invariants: a pod that its class does not show as batch or gratis counts as online; nodes without a
+known type are reported and stay unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cotide_operator.translation.pod_requests import effective_requests
 Floats = NDArray[np.float64]
 
 ORDER_LABEL: Final = "cotide.dev/node-order"
-"""A node that was started for an order carries its id here: the actuator's duty, by the kubelet's ``--node-labels``."""
+"""A node that was started for an order carries its id here: the actuator sets it by the kubelet's ``--node-labels``."""
 NOT_ONLINE: Final = ("batch", "gratis")
 _OVER: Final = ("Succeeded", "Failed")
 
@@ -40,16 +40,16 @@ class ClusterView:
 
     Attributes
     ----------
-    nodes : of known types; ``unknown`` are names of the others, and of those that are left alone.
+    nodes : of known types; ``unknown`` are names of the others, and of nodes that stay unchanged.
     need : (n, 2) millicores and bytes of the pods that run on nodes of known types or wait.
     priority, age : (n,) the pod's priority, and seconds since its start; 0 for one that waits.
     waiting : (n,) whether it waits.
-    online : (n,) whether it is an online service's, which ends for nobody's forecast.
-    free : (nodes, 2) millicores and bytes that no pod on a node asks for; NaN where a node does not say what it has.
-    takes : (n, types) whether a machine of a type would take the pod; None where sizes alone tell.
-    closed : orders whose nodes are left alone since somebody has cordoned them.
+    online : (n,) whether it is an online service's, which no forecast ends.
+    free : (nodes, 2) millicores and bytes that no pod on a node requests; NaN where a node reports no capacity.
+    takes : (n, types) whether a machine of a type would take the pod; None where sizes alone decide.
+    closed : orders of nodes that stay unchanged since a person has cordoned them.
     others : names of nodes of no known type, and whether each is cordoned.
-    shut : nodes that refuse those who wait, whatever is free on them.
+    shut : nodes that refuse the waiting pods, whatever is free on them.
     """
 
     nodes: tuple[NodeView, ...]
@@ -77,11 +77,11 @@ def view_of(
     *,
     lost: Set[str] = frozenset(),
 ) -> ClusterView:
-    """Return what nodes and pods, as `plain_objects` lets them pass, show.
+    """Return the view of nodes and pods that `plain_objects` has checked.
 
-    ``ours``: nodes that are cordoned to go; another that is cordoned is a person's and left alone, as are its pods.
-    ``freed``: those of them that consolidation has emptied. ``lost``: nodes that have not been ready for longer than a
-    boot may take: they, too, are left alone, unless they are to go.
+    ``ours``: nodes that Cotide cordoned in order to stop them. Any other cordoned node belongs to a person and stays
+    unchanged, and so do its pods. ``freed``: nodes of ``ours`` that consolidation has emptied. ``lost``: nodes that
+    have been not ready for longer than a boot may take: they stay unchanged, too, unless they should stop.
 
     Raises
     ------
@@ -140,9 +140,9 @@ def view_of(
 
 
 def without_hopeless(view: ClusterView, machines: Floats) -> tuple[ClusterView, int]:
-    """Return the view without pods that wait and are larger than any machine, and how many those are.
+    """Return the view without waiting pods that are larger than any machine, and the number of such pods.
 
-    No machine would help them, and what they ask for has no bounds. ``machines``: (M, 2) millicores and bytes.
+    No machine would help them, and their requests have no bounds. ``machines``: (M, 2) millicores and bytes.
     """
     fits = np.any(np.all(view.need[:, None] <= machines[None], axis=2), axis=1)
     kept = fits | ~view.waiting
@@ -177,15 +177,15 @@ def made_view(
 
 
 def is_kept(node: Mapping[str, Any]) -> bool:
-    """Whether the owner or the role of a node forbids to take it out of service."""
+    """Whether the owner or the role of a node forbids taking it out of service."""
     meta = node["metadata"]
     return bool(node_protection(meta.get("labels") or {}, meta.get("annotations") or {}))
 
 
 def needs_node(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod needs a node: not over, not held by a gate, and none that comes with each node.
+    """Whether a pod needs a node: it has not ended, no gate holds it, and it does not come with each node.
 
-    Those are a DaemonSet's, and mirror pods of what a kubelet runs by itself.
+    Pods that come with each node are those of DaemonSets, and mirror pods of static pods.
     """
     owners = pod["metadata"].get("ownerReferences") or []
     if any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners):

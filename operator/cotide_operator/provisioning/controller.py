@@ -1,16 +1,16 @@
-"""`Provisioner`: capacity that is planned while the cluster runs, on the replica that leads.
+"""`Provisioner`: plans capacity while the cluster runs, on the leading replica.
 
-Started by `assembly`. At each interval it plans, and every second it looks at what became of what it asked for::
+Started by `assembly`. It plans at each interval, and every second it checks the outcome of its requests::
 
     cache, engine, history --copies--> live_plan (a thread) --nodes wanted by type--> Ordering --> actuator --> nodes
                                                                   |                                             |
                                                                   `--> freed nodes back, or handed over <-- drains
 
-Nodes are started through the book of orders. They go only after consolidation has freed them, by all of its rules: here
-is said how many of each type may go, and a node that is free is marked ``stopping`` before it is switched off, from
-where nobody gives it back. What is free is given back before a machine is started. In advice mode, the default, nothing
-is written: figures and the log say what would be wanted. Invariants: without a plan nothing is ordered and no node may
-go; where a plan fails, the last good one stays; before each stop the API server is asked whether a pod is on the node.
+Nodes are started through the book of orders. Nodes stop only after consolidation has freed them, by all of its rules.
+This module sets how many of each type may go. It marks a free node ``stopping`` before it is switched off, and a node
+with this mark is never given back. Free nodes are given back before a machine is started. In advice mode, the default,
+nothing is written: metrics and the log show what would be wanted. Invariants: without a plan nothing is ordered and no
+node may go. When a plan fails, the last good one stays. Before each stop the API server is asked for pods on the node.
 """
 
 from __future__ import annotations
@@ -67,40 +67,41 @@ _LOG = logging.getLogger(__name__)
 POLL_SECONDS: Final = 1.0
 """Wall seconds between two looks; chosen: a boot takes a minute."""
 SETTLED_SECONDS: Final = 10.0
-"""Wall seconds for which a node must have been free before it is handed over; chosen: a binding that was on its way
-when it was cordoned has shown by then."""
+"""Wall seconds that a node must have been free before it is handed over. Chosen: a binding that was on its way at the
+time of the cordon has shown by then."""
 REMOVAL_SECONDS: Final = 10.0
-"""Wall seconds between two looks at Machines that are to go; chosen: within it a controller has seen a mark."""
+"""Wall seconds between two looks at Machines that should go; chosen: a controller has seen a mark by then."""
 COMPLAIN_SECONDS: Final = 60.0
 
 
 class Drains(Protocol):
-    """What frees nodes: `consolidation.controller.Consolidator`."""
+    """The component that frees nodes: `consolidation.controller.Consolidator`."""
 
     def standings(self) -> dict[str, Standing]:
-        """Return the nodes with a record of ours."""
+        """Return the nodes with a record of Cotide."""
         ...
 
     async def hand_over(self, node: str) -> bool:
-        """Mark a freed node as one that is switched off; False when it is not free any more."""
+        """Mark a freed node for switching off; False when it is no longer free."""
         ...
 
     async def give_back(self, node: str, why: str) -> None:
-        """Open a node again that is being freed, or was."""
+        """Uncordon a node that is being freed, or that is free."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningDependencies:
-    """What provisioning needs of the operator.
+    """Parts of the operator that provisioning needs.
 
     Attributes
     ----------
-    engine : the scheduler as it is now. pods : as it was told of them; is_current : of the latest change of one.
-    note : keeps a line of what was done or came of a forecast (`provisioning.jsonl`).
-    namespace : of the book of orders. drains : None where nobody frees nodes.
+    engine : the current scheduler. pods : as the scheduler received them; is_current : whether it has the latest change
+        of a pod.
+    note : writes a line about an action or a scored forecast (`provisioning.jsonl`).
+    namespace : of the book of orders. drains : None where consolidation is off.
     official : connects the official client, for scale subresources.
-    prometheus : who is asked for prices, where a query is configured.
+    prometheus : the source of prices, where a query is configured.
     """
 
     client: KubeClient
@@ -142,14 +143,14 @@ class Provisioner:
         self._removal: MachineRemoval | None = None
         self._next_removal = float("-inf")
         self._stops_asked: dict[str, float] = {}
-        """When the API server was last asked, in monotonic seconds, whether a node that is to stop is free."""
+        """By node that should stop: the last check that it is free, in monotonic seconds."""
         self._leaving: frozenset[str] = frozenset()
-        """Nodes whose Machines count among the replicas no more."""
+        """Nodes with Machines that no longer count among the replicas."""
         self._seen_leaving: set[str] = set()
-        """Types of which is known at this moment which Machines count among the replicas no more."""
+        """Types with a current list of Machines that no longer count among the replicas."""
         self._unmarked: set[str] = set()
-        """Types none of whose Machines has a mark of ours, as far as was looked."""
-        self._said: tuple[Any, ...] = ()
+        """Types without our mark on any Machine, as far as known."""
+        self._summary: tuple[Any, ...] = ()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -182,12 +183,13 @@ class Provisioner:
         self.order_by(actuator)
 
     def order_by(self, actuator: NodeActuator) -> None:
-        """Order nodes by this actuator; for embedders, which bring their own."""
+        """Order nodes through this actuator; for embedders with an actuator of their own."""
         store = BookStore(self._dependencies.client, self._dependencies.namespace)
         self._ordering = Ordering(store, actuator, self._settings, self._ordered, permit=self._permit)
 
     def _permit(self) -> None:
-        """Raise `ClusterError` where the operator's own client would: what goes past it is no less a leader's."""
+        """Raise `ClusterError` where the operator's own client would: other clients, too, may write only while this
+        replica leads."""
         fence = self._dependencies.client.fence
         if fence is not None:
             fence()
@@ -196,12 +198,12 @@ class Provisioner:
         try:
             await self.look()
         except (ClusterError, InputError) as error:
-            self._warn_throttled("provisioning goes on later", error)
+            self._warn_throttled("provisioning continues later", error)
         except Exception:  # noqa: BLE001 - one object that trips us must not stop scheduling
-            _LOG.exception("provisioning could not look")
+            _LOG.exception("provisioning failed at a look")
 
     async def look(self) -> None:
-        """Look once: follow what came, plan where it is time, act where that is allowed."""
+        """Look once: take in changes, plan when the interval has passed, act where that is allowed."""
         now = self._dependencies.clock.now()
         self._history.follow(now)
         if self._ordering is not None:
@@ -237,7 +239,8 @@ class Provisioner:
         return Allowance(self._settings.node_type_label, left)
 
     def _wanted(self, plan: Planned, nodes: SortedNodes) -> dict[str, int]:
-        """Return the plan's nodes by type; what only its window keeps is wanted as far as it is there or comes."""
+        """Return the plan's nodes by type; nodes that only the window keeps count as far as they exist or are
+        coming."""
         there = Counter(node.view.kind for node in nodes.counted)
         there += self._coming(nodes, self._dependencies.clock.now())
         least = zip(plan.advice.kinds, plan.least, strict=True)
@@ -280,7 +283,7 @@ class Provisioner:
         )
 
     def _window(self, nodes: SortedNodes, now: float) -> Stabilization:
-        """Return what was wanted lately; of what the term before wanted, what it left open or on its way tells."""
+        """Return the recently wanted nodes; for the term before, these are its open nodes and its orders."""
         if self._stabilization is None:
             coming = self._coming(nodes, now)
             there = [float(len(nodes.open.get(kind.name, ())) + coming[kind.name]) for kind in self._machines]
@@ -296,7 +299,7 @@ class Provisioner:
         return Counter({kind: len(seconds) for kind, seconds in coming.items()})
 
     def _quiet(self, nodes: SortedNodes, now: float) -> float:
-        """Return for how long no machine has come; 0 while one is on its way."""
+        """Return the seconds since the last machine came; 0 while one is on its way."""
         if self._ordering is not None and self._ordering.orders:
             return 0.0
         return min((now - node.since for node in nodes.counted), default=0.0)
@@ -316,12 +319,12 @@ class Provisioner:
             self._dependencies.note({"now": now, "foreseen": foreseen._asdict(), "came": came})
         wanted = made.nodes
         resting = {kind: int(parts[3]) for kind, parts in zip(made.advice.kinds, made.advice.reasons, strict=True)}
-        said = tuple((kind, count, resting[kind]) for kind, count in wanted.items())
-        if said != self._said:
-            self._said = said
+        summary = tuple((kind, count, resting[kind]) for kind, count in wanted.items())
+        if summary != self._summary:
+            self._summary = summary
             words = (
                 f"{count} {kind}" + (f" (and {more} once that type is ordered again)" if more else "")
-                for kind, count, more in said
+                for kind, count, more in summary
             )
             _LOG.info("nodes wanted: %s", ", ".join(words))
             self._dependencies.note({"now": now, "wanted": wanted, "reasons": made.advice.reasons.tolist()})
@@ -346,7 +349,7 @@ class Provisioner:
             await self._free_or_keep(drains, nodes, wanted, now)
         if self._scales is not None:
             if self._removal is not None:
-                # First: a new leader learns here which machines no longer count among the replicas.
+                # First: here a new leader learns the Machines that no longer count among the replicas.
                 await self._take_away(self._removal, self._scales.paths, nodes)
             replicas = self._replicas(nodes, wanted)
             await asyncio.gather(*(self._raise(self._scales, kind, count) for kind, count in replicas.items()))
@@ -356,7 +359,7 @@ class Provisioner:
             await self._stop(nodes)
 
     async def _free_or_keep(self, drains: Drains, nodes: SortedNodes, wanted: Mapping[str, int], now: float) -> None:
-        """Take nodes back that are wanted, and hand those over that are not."""
+        """Give back wanted nodes, and hand over the others."""
         standings = drains.standings()
         settled = now - SETTLED_SECONDS * self._dependencies.clock.speed
         for kind, count in wanted.items():
@@ -365,9 +368,9 @@ class Provisioner:
             for name in (*free, *nodes.freeing.get(kind, ()))[: max(short, 0)]:
                 try:
                     await drains.give_back(name, f"{count} nodes of type {kind} are wanted")
-                except ClusterError as error:  # one node that can't be written must not keep others from coming
+                except ClusterError as error:  # A failed write must not hold up other nodes.
                     self._warn_throttled("a node is given back later", error)
-            if self._ordering is None and self._removal is None:  # nobody can be told which node is to go
+            if self._ordering is None and self._removal is None:  # No actuator can choose the node that goes.
                 continue
             ripe = [name for name in free[max(short, 0) :] if name in standings and standings[name].since <= settled]
             for name in ripe:
@@ -381,7 +384,7 @@ class Provisioner:
                     self._emit(name, "Normal", "Stopping", f"free, and {count} nodes of type {kind} are wanted")
 
     async def _open_left(self, ordering: Ordering) -> None:
-        """Uncordon what `cotide capacity --apply` was emptying: here nodes go through consolidation alone."""
+        """Uncordon the nodes that `cotide capacity --apply` was emptying: here only consolidation frees nodes."""
         await ordering.read()
         drains = self._dependencies.drains()
         marked = {} if drains is None else drains.standings()
@@ -400,31 +403,31 @@ class Provisioner:
             await ordering.opened(done)
 
     async def _stop(self, nodes: SortedNodes) -> None:
-        """Have machines switched off that were handed over, unless a pod got there all the same."""
+        """Switch off the machines that were handed over, unless a pod is on them nevertheless."""
         assert self._ordering is not None  # noqa: S101 - for mypy: called where nodes are ordered
         asked = {node.name: self._stops_asked.get(node.name, float("-inf")) for node in nodes.stopping}
         due = [node for node in nodes.stopping if self._ordering.due_to_stop(node)]
-        # Those first that were looked at longest ago: one that a pod holds up is due at each look.
+        # The least recently checked nodes come first: a node that a pod holds up is due at each look.
         due = sorted(due, key=lambda node: asked[node.name])[:AT_ONCE]
         self._stops_asked = asked | dict.fromkeys((node.name for node in due), time.monotonic())
         empty = []
         for node in due:
             try:
                 empty += [node] if await self._is_free(node.name) is not None else []
-            except ClusterError as error:  # of one node: others go all the same
-                self._warn_throttled("a node stays that was to go", error)
+            except ClusterError as error:  # Of one node: The others still go.
+                self._warn_throttled("a node that should stop stays", error)
         for name, answer in (await self._ordering.stop(empty)).items():
             if answer is Answer.FAILED:
-                text = "the actuator can't switch it off: it stays cordoned until somebody uncordons it"
+                text = "the actuator can't switch it off: it stays cordoned until a person uncordons it"
                 self._emit(name, "Warning", "StopFailed", text)
 
     def _hold_up(self, node: str, pod: str) -> None:
-        """Say what keeps a machine on, once a minute: it is looked at every second."""
+        """Report the pod that keeps a machine on, once a minute: the check runs every second."""
         if self._is_new(f"stop {node}"):
             self._emit(node, "Warning", "StopHeldUp", f"pod {pod} is on it although it is cordoned")
 
     async def _take_away(self, removal: MachineRemoval, paths: Mapping[str, str], nodes: SortedNodes) -> None:
-        """Have Machines deleted whose nodes were handed over, unless a pod got there all the same."""
+        """Delete the Machines of nodes that were handed over, unless a pod is on them nevertheless."""
         if time.monotonic() < self._next_removal:
             return
         self._next_removal = time.monotonic() + REMOVAL_SECONDS
@@ -433,18 +436,18 @@ class Provisioner:
                 [node_view.name for node_view in nodes.stopping if node_view.kind == kind], path
             )
             if machines:
-                self._unmarked.discard(kind)  # whatever comes of it
+                self._unmarked.discard(kind)  # Whatever the outcome.
             elif kind in self._unmarked:
                 continue
             try:
                 done = await removal.remove(path, machines)
             except (ClusterError, InputError) as error:
                 self._seen_leaving.discard(kind)
-                self._warn_throttled(f"machines of type {kind} are taken away later", error)
+                self._warn_throttled(f"machines of type {kind} are removed later", error)
                 continue
             self._seen_leaving.add(kind)
             if done.refused:
-                self._warn_throttled(f"machines of type {kind} are taken away later", f"{path}: {done.refused}")
+                self._warn_throttled(f"machines of type {kind} are removed later", f"{path}: {done.refused}")
             if not machines and done.is_clean and done.lowered is None:
                 self._unmarked.add(kind)
             there = self._dependencies.cache.nodes.keys() - machines.keys()
@@ -454,25 +457,25 @@ class Provisioner:
             for name in done.marked:
                 self._emit(name, "Normal", "MachineMarked", f"Machine {machines[name]} is the next to go")
             if done.lowered is not None:
-                self._say_order(kind, "Normal", "ReplicasLowered", f"replicas of type {kind} are {done.lowered} now")
+                self._report_order(kind, "Normal", "ReplicasLowered", f"replicas of type {kind} are {done.lowered} now")
                 await removal.announced(path)
 
     async def _free_machines(self, stopping: Iterable[str], path: str) -> dict[str, str]:
-        """Return the Machines of those of the nodes that are free at this moment."""
+        """Return the Machines of the nodes that are free at this moment."""
         machines: dict[str, str] = {}
         for name in stopping:
             try:
                 found = await self._is_free(name)
                 if found is not None:
                     machines[name] = machine_of(found, path)
-            except (ClusterError, InputError) as error:  # of one node: others go all the same
-                self._warn_throttled("a node stays that was to go", error)
+            except (ClusterError, InputError) as error:  # Of one node: The others still go.
+                self._warn_throttled("a node that should stop stays", error)
         return machines
 
     async def _is_free(self, name: str) -> Mapping[str, Any] | None:
         """Return a node that is cordoned and without pods, as the API server has it; None for one that is not.
 
-        One that was opened, or came anew under its name, is nobody's to stop.
+        A node that was uncordoned, or recreated under the same name, must not be stopped.
         """
         found = await self._dependencies.client.list("/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"})
         found = [checked(item, NodeObject, "node") for item in found]
@@ -485,16 +488,17 @@ class Provisioner:
         return found[0]
 
     async def _pods_on(self, node: str) -> list[str]:
-        """Return the pods on a node that would be lost with it, as the API server has them."""
+        """Return the pods that would be lost with a node, as the API server has them."""
         found = await self._dependencies.client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
         return [name for item in found if (name := _held_by(item))]
 
     def _replicas(self, nodes: SortedNodes, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Return the replicas by type of whose machines some are missing, where replicas make machines."""
+        """Return the replicas of each type that lacks machines, where replicas make machines."""
         there = Counter(node.view.kind for node in nodes.counted)
         kinds = () if self._scales is None else self._scales.paths
-        # Replicas count machines, those included that can't be counted on, but for those that are not among them now:
-        # where that can't be told, as after a write without an answer, too few are asked for and not too many.
+        # Replicas count all machines, unavailable ones too, except the Machines that no longer count among the
+        # replicas. When these are unknown, as after a write without an answer, the result is too low rather than too
+        # high.
         removes = self._removal is not None and self._acts
         unseen = {kind for kind in kinds if removes and kind not in self._seen_leaving}
         going = Counter(node.kind for node in nodes.stopping if node.name in self._leaving or node.kind in unseen)
@@ -503,18 +507,18 @@ class Provisioner:
         }
 
     async def _raise(self, scales: ScaleSubresource, kind: str, replicas: int) -> None:
-        """Raise the replicas of one type; where that fails it is told, and no other type is held up."""
+        """Raise the replicas of one type; a failure is logged and holds up no other type."""
         try:
             raised = await scales.raise_to(kind, replicas)
         except ClusterError as error:
             self._warn_throttled(f"replicas of type {kind} are raised later", error)
             return
         if raised:
-            self._say_order(kind, "Normal", "ReplicasRaised", f"replicas of type {kind} are {replicas} now")
+            self._report_order(kind, "Normal", "ReplicasRaised", f"replicas of type {kind} are {replicas} now")
             self._dependencies.metrics.provisioning_orders.labels(kind, "NodeOrdered").inc()
 
     def _log_dry_run(self, wanted: Mapping[str, int], nodes: SortedNodes, now: float) -> None:
-        """Say what acting would send."""
+        """Log what acting would send."""
         todo = [f"raise {kind} to {replicas}" for kind, replicas in self._replicas(nodes, wanted).items()]
         if self._ordering is not None:
             views = [node.view for node in nodes.counted]
@@ -524,7 +528,7 @@ class Provisioner:
             self._warn_throttled("dry run", f"would send: {', '.join(todo)}")
 
     def _ordered(self, reason: str, order: NodeOrder, message: str) -> None:
-        """Tell of an order's fate."""
+        """Report the outcome of an order."""
         metrics, now = self._dependencies.metrics, self._dependencies.clock.now()
         metrics.provisioning_orders.labels(order.kind, reason).inc()
         if reason == "NodeCame":
@@ -533,10 +537,10 @@ class Provisioner:
         if reason == "NodeLate":
             message = self._mistyped(order) or message
         bad = reason in ("NodeFailed", "NodeLate")
-        self._say_order(order.id, "Warning" if bad else "Normal", reason, message)
+        self._report_order(order.id, "Warning" if bad else "Normal", reason, message)
 
     def _mistyped(self, order: NodeOrder) -> str:
-        """Say that a late order's node is there, but of no known type; empty where it is not."""
+        """Return a message if a late order's node came without a known type; otherwise an empty string."""
         label, kinds = self._settings.node_type_label, {kind.name for kind in self._machines}
         for name, node in self._dependencies.cache.nodes.items():
             labels = node.metadata.labels
@@ -545,7 +549,7 @@ class Provisioner:
                 return f"{name} came, but its label {has}, which is no machine type: the order is cancelled"
         return ""
 
-    def _say_order(self, subject: str, kind: str, reason: str, message: str) -> None:
+    def _report_order(self, subject: str, kind: str, reason: str, message: str) -> None:
         key = f"{self._dependencies.namespace}/{CONFIG_MAP}"
         self._dependencies.recorder.node_order(key, subject, kind, reason, message)
         self._dependencies.note(
@@ -559,7 +563,7 @@ class Provisioner:
         self._dependencies.note({"now": self._dependencies.clock.now(), "node": node, "did": reason, "why": message})
 
     def _loads(self, nodes: SortedNodes) -> dict[str, list[float]]:
-        """Return by type the share of cpu that pods ask for of each machine that is on."""
+        """Return by type the share of cpu that pods request on each machine that is on."""
         columns = self._dependencies.engine().state.columns
         loads: dict[str, list[float]] = {kind.name: [] for kind in self._machines}
         for view in (*(node.view for node in nodes.counted), *nodes.stopping):
@@ -585,7 +589,7 @@ class Provisioner:
                 self._dependencies.metrics.provisioning_nodes.labels(name, what).set(count)
 
     def _warn_throttled(self, what: str, error: CotideError | str) -> None:
-        """Say what went wrong, each thing at most once a minute: an outage must not fill the log."""
+        """Log an error, each kind at most once a minute: an outage must not fill the log."""
         if self._is_new(what):
             hint = ""
             if isinstance(error, ApiError) and error.status == 403:
@@ -593,16 +597,16 @@ class Provisioner:
             _LOG.warning("%s: %s%s", what, error, hint)
 
     def _is_new(self, what: str) -> bool:
-        """Whether this was not said within the last minute; what is older is forgotten."""
+        """Whether this was not reported within the last minute; older reports are forgotten."""
         now = time.monotonic()
         self._warned = {key: at for key, at in self._warned.items() if now - at < COMPLAIN_SECONDS}
         return self._warned.setdefault(what, now) == now
 
 
 def _held_by(found: Any) -> str:
-    """Return the name of a pod that would be lost with its node, empty for one that would not.
+    """Return the name of a pod that would be lost with its node, otherwise an empty string.
 
-    One that is odd might be: it holds its node, and no other.
+    An unreadable pod might be lost: it holds its node, and no other.
     """
     try:
         pod = typed(found, PodObject, "pod")

@@ -1,9 +1,9 @@
-"""`EnergyPrices`: what a kilowatt-hour costs and emits, now and in the next hours, read again while the operator runs.
+"""`EnergyPrices`: price and carbon of a kilowatt-hour, now and in the next hours, read again while the operator runs.
 
-Driven by `controller`, read by its plans and its accounts; `cotide capacity` reads once. Source: a CSV file, which has
-hours to come where prices are known a day ahead, or two queries of the metrics source, whose answers hold until the
-next. Invariants: what can't be used changes nothing, the last good values stay, and before the first the configured
-ones hold; that they are old is said in the log and in a metric; every value has passed the bounds of `limits`.
+Driven by `controller`, read by its plans and its accounts; `cotide capacity` reads once. Source: a CSV file, with
+future hours where prices are known a day ahead; or two queries of the metrics source, with answers that hold until the
+next ones. Invariants: an invalid input changes nothing and the last good values stay. Before the first good values, the
+configured ones hold. The log and a metric report old values. Every value is within the bounds of `limits`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ TIMEOUT_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceTable:
-    """Values that were read.
+    """Values from the source.
 
     Attributes
     ----------
-    since : (n,) seconds of the clock, rising, from which each row holds; the first holds before it, too.
-    price, carbon : (n,) money and grams for a kWh; None where the source does not tell.
+    since : (n,) seconds of the clock, rising, at which each row begins to hold; the first row holds before it, too.
+    price, carbon : (n,) money and grams for a kWh; None where the source has no such values.
     """
 
     since: Floats
@@ -60,7 +60,7 @@ class PriceTable:
 
     @property
     def until(self) -> float:
-        """Return the second up to which the table goes: its last row holds as long as the one before it."""
+        """Return the second at which the table ends: its last row holds as long as the row before it."""
         return float("inf") if len(self.since) < 2 else float(2.0 * self.since[-1] - self.since[-2])
 
     def rows_at(self, seconds: Floats) -> NDArray[np.int64]:
@@ -75,7 +75,7 @@ class EnergyPrices:
     Parameters
     ----------
     source : of the queries; None where a file is read, or nothing.
-    complain : told of what went wrong, under a name of its own.
+    complain : receives each error, under a name of its own.
     monotonic : seconds of the wall.
     """
 
@@ -101,12 +101,12 @@ class EnergyPrices:
         while asked is not None:
             try:
                 await self.read()
-            except Exception:  # noqa: BLE001 - what nobody thought of must not end the readings to come
-                _LOG.exception("prices of energy could not be read: they stay as they were")
+            except Exception:  # noqa: BLE001 - an unexpected error must not end later readings
+                _LOG.exception("prices of energy could not be read: they stay the same")
             await asyncio.sleep(asked.interval_seconds)
 
     async def read(self) -> None:
-        """Read once; what can't be used is told, and the last good values stay."""
+        """Read once; an invalid input is reported, and the last good values stay."""
         asked = self._settings.energy_prices
         if asked is None:
             return
@@ -114,11 +114,11 @@ class EnergyPrices:
             self._table = await read_prices(asked, self._source, self._now())
             self._good = self._monotonic()
         except CotideError as error:
-            self._warn_throttled("prices of energy stay as they were", error)
+            self._warn_throttled("prices of energy stay the same", error)
         self.show()
 
     def at(self, seconds: Floats) -> tuple[Floats, Floats]:
-        """Return money, without what carbon is priced at, and grams for a kWh at seconds of the clock."""
+        """Return money, without the price of carbon, and grams for a kWh at seconds of the clock."""
         return _values(self._settings, self._table, seconds)
 
     def of_steps(self, now: float) -> Floats:
@@ -126,19 +126,19 @@ class EnergyPrices:
         return step_prices(self._settings, self._table, now)
 
     def stale(self) -> str:
-        """Return why the values that hold are old; empty where they are not."""
+        """Return why the current values are old; an empty string when they are not."""
         asked = self._settings.energy_prices
         if asked is None:
             return ""
         age = self._monotonic() - self._good
         if age > asked.stale_after_seconds:
-            return f"nothing that can be used was read for {age:.0f} s: the last good ones hold"
+            return f"no valid prices were read for {age:.0f} s: the last good ones hold"
         if self._table is not None and self._now() >= self._table.until:
-            return f"{asked.file} holds none for now: its last row holds on"
+            return f"{asked.file} has no row for the present: its last row continues to hold"
         return ""
 
     def show(self) -> None:
-        """Set the metrics, and say that the values are old when they are."""
+        """Set the metrics, and report old values."""
         price, carbon = self.at(np.array([self._now()]))
         self._metrics.provisioning_energy_price.set(float(price[0]))
         self._metrics.provisioning_carbon_intensity.set(float(carbon[0]))
@@ -167,12 +167,12 @@ def step_prices(settings: ProvisioningSettings, table: PriceTable | None, now: f
 
 
 async def read_prices(asked: EnergyPriceSettings, source: PrometheusSourceSettings | None, now: float) -> PriceTable:
-    """Return what the file or the queries say.
+    """Return the values of the file or the queries.
 
     Raises
     ------
     InputError
-        When it can't be used: it names the file, line and column, or the query's key.
+        When the input is invalid: the error names the file, line and column, or the query's key.
     """
     if asked.file is not None:
         return await asyncio.to_thread(_read_file, asked.file)
@@ -200,16 +200,16 @@ def _read_file(path: Path) -> PriceTable:
             before = _state_of(file)
             raw = file.read(PRICES_BYTES + 1)
             after = _state_of(file)
-    except (OSError, ValueError) as error:  # what no file may be called is a ValueError
+    except (OSError, ValueError) as error:  # an invalid file name is a ValueError
         raise InputError(f"can't be read: {getattr(error, 'strerror', error)}", file=str(path)) from error
-    if before != after:  # half of 0.064 is a number, too
-        raise InputError("was written while it was read: replace it by renaming another", file=str(path))
+    if before != after:  # half of 0.064 is also a number
+        raise InputError("was written during the read: replace it by renaming another file", file=str(path))
     if len(raw) > PRICES_BYTES:
         raise InputError(f"has more than {PRICES_BYTES} bytes", file=str(path))
     try:
         return _table(raw.decode("utf-8-sig"), str(path))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"is no CSV file: {error}", file=str(path)) from error
+        raise InputError(f"is not a CSV file: {error}", file=str(path)) from error
 
 
 def _state_of(file: BinaryIO) -> tuple[int, int]:
@@ -232,7 +232,7 @@ def _table(text: str, file: str) -> PriceTable:
         line = rows.line_num
         if len(since) >= MAX_PRICES:
             raise InputError(f"has more than {MAX_PRICES} rows", file=file, line=line)
-        if row.get(None):  # where `csv` puts what is beyond the header: 0,081 for 0.081
+        if row.get(None):  # the key of `csv` for cells beyond the header: 0,081 for 0.081
             raise InputError(f"has more cells than the header's {len(names)}", file=file, line=line)
         try:
             since.append(parse_timestamp(row[TIME] or ""))
@@ -260,4 +260,4 @@ def _number(text: str, column: str, file: str, line: int) -> float:
 def _check(value: float, what: str, *, field: str, file: str | None = None, line: int | None = None) -> None:
     least, most = BOUNDS[what]
     if not (math.isfinite(value) and least <= value <= most):
-        raise InputError(f"is no number from {least:g} to {most:g}", file=file, line=line, field=field)
+        raise InputError(f"is not a number from {least:g} to {most:g}", file=file, line=line, field=field)

@@ -1,7 +1,7 @@
 """`planned`: one plan of capacity for the cluster as the operator sees it.
 
-Called by `controller`, in a thread of its own: it reads copies only. Invariant: it raises `InputError` in one sentence
-where nothing can be planned, and the caller keeps its last plan.
+Called by `controller`, in a thread of its own: it reads copies only. Invariant: it raises `InputError` with one
+sentence when no plan is possible, and the caller keeps its last plan.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """What a plan is made from, copied in the loop's thread.
+    """Input of a plan, copied in the loop's thread.
 
     Attributes
     ----------
-    nodes : that count; ``unknown`` are names of nodes of no known type.
+    nodes : the nodes that count; ``unknown`` are names of nodes without a known type.
     slack : reclaimed millicores and bytes that are free on each open node.
-    quiet_seconds : for how long no machine has come; 0 while one is on its way.
+    quiet_seconds : seconds since the last machine came; 0 while one is on its way.
     price : (W,) money for a kWh at each step of the horizon.
     young : nodes that may still be booting.
     """
@@ -57,9 +57,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """A plan, the view that it was made from; for the next one the factor of over-provisioning and what was wanted.
+    """A plan and its view; for the next plan the factor of over-provisioning and the wanted nodes.
 
-    ``least``: (M,) nodes of the plan without what the window of stabilization keeps.
+    ``least``: (M,) nodes of the plan without those that the window of stabilization keeps.
     """
 
     advice: Advice
@@ -80,7 +80,7 @@ def planned(settings: ProvisioningSettings, seen: Seen) -> Planned:
     Raises
     ------
     InputError
-        When there is nothing to plan for, or the solver did not end in time.
+        When there is no demand to plan for, or the solver did not end in time.
     """
     found = live_view(seen.cache, seen.pods, seen.nodes, seen.unknown, seen.slack, settings, seen.now, young=seen.young)
     advice = advise(
@@ -99,9 +99,10 @@ def planned(settings: ProvisioningSettings, seen: Seen) -> Planned:
 
 
 def _learned(settings: ProvisioningSettings, seen: Seen, found: LiveView) -> LearnedFactor:
-    """Return the factor after this look: raised when a pod waits for longer than a boot beside free parts.
+    """Return the factor after this look: raised when a pod waits for longer than a boot although parts of nodes are
+    free.
 
-    Not while machines come: whoever waits for those does not wait because packing lost something.
+    It stays while machines come: a pod that waits for them does not wait because of losses in packing.
     """
     machines = {kind.name: kind.capacity for kind in machine_types(settings)}
     there = np.sum([machines[node.kind] for node in seen.nodes], axis=0) if seen.nodes else np.zeros(2)
@@ -113,7 +114,7 @@ def _learned(settings: ProvisioningSettings, seen: Seen, found: LiveView) -> Lea
 
 
 def slack_of(state: ClusterState, names: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the reclaimed millicores and bytes that are free on each open node; fast, for the loop's own thread."""
+    """Return the reclaimed millicores and bytes that are free on each open node; fast enough for the loop's thread."""
     columns = state.columns
     if RECLAIMED_CPU not in columns.resources or RECLAIMED_MEMORY not in columns.resources:
         return []

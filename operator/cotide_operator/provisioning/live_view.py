@@ -1,11 +1,11 @@
-"""What the operator's cache shows of capacity: nodes of known types, and the pods that need room on them.
+"""Capacity in the operator's cache: nodes of known types, and the pods that need room on them.
 
 Called by `controller`: `nodes_of` at each look in the loop's thread, `live_view` for each plan in a thread, on copies.
-A pod that waits counts only where a machine of a known type would take it, were one switched on: what no node can help
-must not start any. Those that ask for reclaimed capacity run in what others leave: they need a machine only as far as
-the slack of the nodes that are open does not hold those that wait. What is free on a node that refuses all who wait, by
-a taint or since it is short of disk, is no room for them. Invariant: a node that has not been ready for longer than a
-boot may take counts as lost, and not before: one that boots must not be replaced.
+A waiting pod counts only if a new machine of a known type would take it: a pod that no node can help must not start
+one. Pods that ask for reclaimed capacity run in the slack of other pods. They need a machine only as far as the slack
+of the open nodes does not hold the waiting ones. Free room does not count on a node that refuses all waiting pods,
+because of a taint or a shortage of disk. Invariant: a node counts as lost only when it has been not ready for longer
+than a boot may take: a node that boots must not be replaced.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from cotide_operator.translation.pods_and_nodes import translate_node
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 CONDITION_PREFIX: Final = "node.kubernetes.io/"
-"""Of taints by which the node controller says how a node fares."""
+"""Prefix of the taints that the node controller sets for a node's conditions."""
 OVER: Final = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 MAX_TAINTS: Final = 16
-"""Different taints at which the nodes of one type are looked; chosen: pools have one or two."""
+"""Different sets of taints that are considered for the nodes of one type; chosen: pools have one or two."""
 _WAITS: Final = 4
-"""Column of a row that says whether the pod waits."""
+"""Column of a row: whether the pod waits."""
 RECLAIMED: Final = ((RECLAIMED_CPU, CPU), (RECLAIMED_MEMORY, MEMORY))
 
 
@@ -52,7 +52,7 @@ class NodeNow:
 
     Attributes
     ----------
-    since : when it came, in seconds of the clock. lost : it has not been ready for longer than a boot may take.
+    since : when it came, in seconds of the clock. lost : whether it has been not ready for longer than a boot may take.
     """
 
     view: NodeView
@@ -66,8 +66,8 @@ class LiveView:
 
     Attributes
     ----------
-    hopeless : pods that wait although no machine would help them; they are not in the view.
-    longest_wait_seconds : of the others.
+    hopeless : waiting pods that no machine would help; the view omits them.
+    longest_wait_seconds : of the other waiting pods.
     """
 
     view: ClusterView
@@ -76,7 +76,7 @@ class LiveView:
 
 
 class _Wanting(NamedTuple):
-    """A pod of the view: its row, which types take it, and what it tolerates."""
+    """A pod of the view: its row, the types that take it, and its tolerations."""
 
     row: tuple[float, ...]
     able: tuple[bool, ...]
@@ -115,7 +115,7 @@ def _seconds(text: str | None, clock: Clock, missing: float) -> float:
 
 
 def comes_with_node(pod: PodObject) -> bool:
-    """Whether a pod is a DaemonSet's or a mirror pod: each node has its own, and none waits for a machine."""
+    """Whether a pod is a DaemonSet's or a mirror pod: each node has its own, and it does not wait for a machine."""
     owner = controller_of(pod.metadata)
     return (owner is not None and owner.kind in ("DaemonSet", "Node")) or is_mirror(pod.metadata.annotations)
 
@@ -131,13 +131,13 @@ def live_view(
     *,
     young: Set[str] = frozenset(),
 ) -> LiveView:
-    """Return what is there.
+    """Return the view of nodes and pods.
 
     Parameters
     ----------
-    cache : a copy that nobody changes. known : pods as the engine was told of them, by key.
-    nodes : that count. slack : reclaimed millicores and bytes that are free on each open node.
-    young : nodes that may still be booting: taints that go by then close none of them.
+    cache : a copy that no other task changes. known : pods as the engine received them, by key.
+    nodes : the nodes that count. slack : reclaimed millicores and bytes that are free on each open node.
+    young : nodes that may still be booting: a taint that is removed after the boot closes none of them.
     """
     held = Counter({node.name: 0 for node in nodes})
     samples = _samples(cache, settings)
@@ -182,7 +182,7 @@ def live_view(
 
 
 def _translated(cache: ObjectCache, nodes: Sequence[NodeView]) -> dict[str, Node]:
-    """Return the nodes as the engine sees them, those that can be read."""
+    """Return the readable nodes as the engine sees them."""
     found = {}
     for node in nodes:
         with contextlib.suppress(InputError, KeyError):
@@ -191,7 +191,7 @@ def _translated(cache: ObjectCache, nodes: Sequence[NodeView]) -> dict[str, Node
 
 
 def _free(machines: Mapping[str, Node], pods: Iterable[Pod], nodes: Sequence[NodeView]) -> list[tuple[float, float]]:
-    """Return the millicores and bytes of each node that no pod on it asks for, those of DaemonSets included."""
+    """Return the millicores and bytes of each node that no pod on it requests; DaemonSet pods count too."""
     used: dict[str, list[float]] = {node.name: [0.0, 0.0] for node in nodes}
     for pod in pods:
         if pod.node in used and pod.phase not in OVER:
@@ -213,9 +213,9 @@ def _shut(
     waiting: Sequence[_Wanting],
     kinds: Sequence[str],
 ) -> frozenset[str]:
-    """Return the nodes that refuse all who wait, their type would take and what is free would hold.
+    """Return the nodes that refuse every waiting pod that their type would take and their free room would hold.
 
-    They refuse by a taint or a condition of their own: somebody keeps a node for himself, or its disk is full.
+    They refuse because of their own taint or condition: a person reserves the node, or its disk is full.
     """
     wishes = list({(wanting.row[:2], wanting.able, wanting.tolerations) for wanting in waiting})
     needs = np.array([need for need, _, _ in wishes], np.float64).reshape(-1, 2)
@@ -235,7 +235,7 @@ def _shut(
                 refusal(plain, Constraints((), (), tolerations, ()), labelled=True, volumes="") is not None
                 for tolerations in tolerances
             )
-        # All wishes at once: thousands of nodes may have a taint, and thousands of pods wait.
+        # All pods at once: thousands of nodes may have a taint, and thousands of pods wait.
         fits = able[:, kinds.index(node.kind)] & ~(needs > np.array(room)).any(axis=1)
         asks = np.bincount(tolerance[fits], minlength=len(tolerances)) > 0
         if asks.any() and np.array(known[key])[asks].all():
@@ -244,7 +244,7 @@ def _shut(
 
 
 def _own_taints(node: Node) -> tuple[Taint, ...]:
-    """Return the taints by which it takes no pods, but for those that say how it fares: these come and go."""
+    """Return the taints that keep pods away, except those of its conditions, which come and go."""
     return tuple(
         taint
         for taint in node.taints
@@ -253,7 +253,7 @@ def _own_taints(node: Node) -> tuple[Taint, ...]:
 
 
 def beyond_slack(waiting: Iterable[Pod], slack: Iterable[tuple[int, int]]) -> list[Pod]:
-    """Return the pods that ask for reclaimed capacity and do not find it: first fit, as they come."""
+    """Return the pods that ask for reclaimed capacity and do not find it: first fit, in the given order."""
     left = [list(amounts) for amounts in slack]
     found = []
     for pod in waiting:
@@ -268,7 +268,7 @@ def beyond_slack(waiting: Iterable[Pod], slack: Iterable[tuple[int, int]]) -> li
 
 
 def _as_plain(pod: Pod) -> dict[str, int]:
-    """Return what a pod asks for, reclaimed capacity as that of the machine which is to offer it."""
+    """Return the requests of a pod, with reclaimed capacity as plain capacity of the machine that would offer it."""
     asked = dict(pod.requests)
     return {plain: asked.get(plain, 0) + asked.get(name, 0) for name, plain in RECLAIMED}
 
@@ -281,10 +281,10 @@ def _row(pod: Pod, asked: Mapping[str, int], now: float) -> tuple[float, ...]:
 
 
 def _samples(cache: ObjectCache, settings: ProvisioningSettings) -> list[list[tuple[Node, dict[str, int]]]]:
-    """Return machines of each type as they would come: like those that are there, else bare but for the label.
+    """Return machines of each type as they would come: like the existing ones, otherwise with the label only.
 
-    One for each set of taints that nodes of the type have: one that somebody has tainted tells nothing of the next.
-    None for a type of which there is no machine.
+    There is one for each set of taints that nodes of the type have: a taint that a person set does not predict the next
+    machine. A type without machines has None.
     """
     kinds = {kind.name for kind in settings.machine_types}
     seen: dict[str, dict[tuple[Taint, ...], Node]] = {name: {} for name in kinds}
@@ -306,7 +306,7 @@ def _samples(cache: ObjectCache, settings: ProvisioningSettings) -> list[list[tu
 
 
 def _another(node: Node) -> Node:
-    """Return a node like this one under a name that is nobody's, with nothing that befell this one."""
+    """Return a node like this one under an unused name, without the conditions and marks of this one."""
     labels = tuple((key, value) for key, value in node.labels if key != HOSTNAME)
     return replace(
         node, name="", labels=labels, taints=_own_taints(node), unschedulable=False, ready=True, pressures=()

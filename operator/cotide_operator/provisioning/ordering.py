@@ -1,13 +1,13 @@
-"""`Ordering`: the book of node orders as the operator keeps it, and what is asked of the actuator.
+"""`Ordering`: the operator's copy of the book of node orders, and its requests to the actuator.
 
 Driven by `controller` at each look::
 
     wanted, nodes -> OrderBook.step -> book written to its ConfigMap -> actuator asked -> answers written
 
-What was asked stands in the book before it is asked for, so that a process that is killed anywhere is followed by one
-that asks for the same once more. What was not answered is asked again, not at every look. Invariants: nothing is sent
-that the book in the cluster does not hold; where the book can't be read or written, nothing is sent; after boots that
-failed no machine of the type is ordered for a time that doubles.
+A request is written into the book before it is sent. So after a process is killed at any point, the next one sends the
+same request again. A request without an answer is repeated, with a pause between attempts. Invariants: only requests
+that the book in the cluster holds are sent. Where the book can't be read or written, nothing is sent. After failed
+boots of a type, its orders pause for a time that doubles.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from cotide_operator.provisioning.carrying import BookStore
 _LOG = logging.getLogger(__name__)
 
 AT_ONCE: Final = 16
-"""Questions to an actuator at one time; chosen: a webhook or an API behind it is not to be flooded."""
+"""Requests to an actuator at one time; chosen: a webhook or the API behind it must not be flooded."""
 LONGEST_RETRY_SECONDS: Final = 3600.0
-"""However often boots of a type fail, it is tried again after so long; chosen."""
+"""Longest pause in seconds after failed boots of a type; chosen."""
 
 MAX_DOUBLED: Final = 12
-"""Doublings of a pause: the shortest one has reached the longest by then, and a power without end is no number."""
+"""Most doublings of a pause: the shortest pause has reached the longest by then, and an unbounded power overflows."""
 
 _NONE: Final[Mapping[str, str]] = {}
 
 Reporter = Callable[[str, NodeOrder, str], object]
-"""Told of ``NodeOrdered``, ``NodeCame``, ``NodeFailed``, ``NodeLate``, ``NodeCancelled``: the order and a sentence."""
+"""Receives ``NodeOrdered``, ``NodeCame``, ``NodeFailed``, ``NodeLate`` or ``NodeCancelled``, the order and a
+sentence."""
 
 
 class Ordering:
@@ -53,8 +54,8 @@ class Ordering:
 
     Parameters
     ----------
-    report : told of each order's fate.
-    permit : raises `ClusterError` when nobody may be asked for anything any more.
+    report : receives the outcome of each order.
+    permit : raises `ClusterError` when requests are no longer permitted.
     """
 
     def __init__(
@@ -73,25 +74,26 @@ class Ordering:
         self._boot = {kind.name: kind.boot_seconds for kind in settings.machine_types}
         self._book: OrderBook | None = None
         self._reported: OrderBook | None = None
-        """As of which every order's fate is reported; an older one where a write got no answer and was carried out."""
+        """The book up to which all outcomes are reported; it is older after a write that was carried out without an
+        answer."""
         self._asked: dict[tuple[Action, str], float] = {}
         self._failed: dict[str, tuple[int, float]] = {}
-        """By type: boots that failed one after the other, and until when none is ordered."""
+        """By type: consecutive failed boots, and the time until which the type is not ordered."""
         self._stopped: frozenset[str] = frozenset()
-        """Nodes whose machines go, by what the actuator said to us: a new leader asks once more."""
+        """Nodes with a stop that the actuator has confirmed to this leader: a new leader asks once more."""
 
     @property
     def orders(self) -> tuple[NodeOrder, ...]:
-        """What is on its way, as far as the book was read."""
+        """Return the open orders, as far as the book was read."""
         return () if self._book is None else self._book.orders
 
     async def read(self) -> None:
-        """Read the book unless it is known.
+        """Read the book unless it is loaded.
 
         Raises
         ------
         InputError, ClusterError
-            When it can't be read: then nothing may be ordered.
+            When the book can't be read: then nothing may be ordered.
         """
         if self._book is None:
             self._book = await self._store.load()
@@ -100,16 +102,16 @@ class Ordering:
 
     @property
     def cordoned(self) -> frozenset[str]:
-        """Return the nodes that `cotide capacity --apply` left cordoned and may be taken back."""
+        """Return the nodes that `cotide capacity --apply` left cordoned and that may be uncordoned."""
         book = self._known()
         return frozenset((*book.draining, *book.opening)) - frozenset(book.stopping)
 
     async def opened(self, nodes: Set[str]) -> None:
-        """Write down that these are not cordoned any more by what the book says."""
+        """Record in the book that these nodes are no longer cordoned."""
         await self._write(self._known().opened(nodes))
 
     def coming(self, nodes: Sequence[NodeView], now: float, lost: Mapping[str, str] = _NONE) -> dict[str, list[float]]:
-        """Return by type the seconds until each machine should be up that was ordered and has not come."""
+        """Return by type the seconds until each ordered machine should be up."""
         came = {*(node.order for node in nodes), *lost}
         found: dict[str, list[float]] = {}
         for order in self.orders:
@@ -119,7 +121,7 @@ class Ordering:
         return found
 
     def barred(self, now: float) -> frozenset[str]:
-        """Return the types of which none is ordered now, since the last ones did not boot."""
+        """Return the types that are not ordered now, since their last machines did not boot."""
         return frozenset(kind for kind, (_, until) in self._failed.items() if now < until)
 
     async def turn(
@@ -130,11 +132,11 @@ class Ordering:
         lost: Mapping[str, str] = _NONE,
         closed: Mapping[str, str] = _NONE,
     ) -> None:
-        """Order what is missing, cancel what is not wanted any more, and ask for both.
+        """Order missing machines, cancel surplus orders, and send both to the actuator.
 
-        ``wanted`` holds the types whose nodes are ordered one by one; of a type that is barred none is added. ``lost``:
-        nodes that came and are not among ``nodes``, by order: they are not waited for. ``closed``: the same, of nodes
-        that somebody holds cordoned: see `OrderBook.step`.
+        ``wanted`` holds the types with nodes that are ordered one by one; a barred type gets no new order. ``lost``:
+        nodes that came and are not among ``nodes``, by order: their orders do not wait. ``closed``: the same for nodes
+        that a person holds cordoned: see `OrderBook.step`.
 
         Raises
         ------
@@ -164,7 +166,7 @@ class Ordering:
         self._reported = self._known()
 
     async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
-        """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""
+        """Request the stop of the machines of drained and marked nodes; return the new answers."""
         due = self._due([NodeInstruction(Action.STOP, node.name, node.kind, node.uid) for node in nodes])
         answers = {key.subject: answer for key, answer in (await self._send(due)).items()}
         going = {name for name, answer in answers.items() if answer in (Answer.ACCEPTED, Answer.GONE)}
@@ -172,12 +174,12 @@ class Ordering:
         return answers
 
     def stopped(self, nodes: Set[str]) -> frozenset[str]:
-        """Return those of the nodes that are there whose machines go, and forget those that are not there."""
+        """Return the present nodes with a confirmed stop, and forget the nodes that are gone."""
         self._stopped &= nodes
         return self._stopped
 
     def due_to_stop(self, node: NodeView) -> bool:
-        """Whether it is time to ask (again) for a machine to be switched off."""
+        """Whether it is time to request the stop of a machine (again)."""
         return bool(self._due([NodeInstruction(Action.STOP, node.name, node.kind, node.uid)]))
 
     def would(
@@ -188,7 +190,7 @@ class Ordering:
         lost: Mapping[str, str] = _NONE,
         closed: Mapping[str, str] = _NONE,
     ) -> tuple[NodeInstruction, ...]:
-        """Return what a turn would send; changes nothing."""
+        """Return the instructions that a turn would send; changes nothing."""
         book = self._book or OrderBook()
         deadline = self._settings.boot_deadline_seconds
         return book.step(wanted, nodes, now, deadline, drains=False, arrived=lost.keys(), closed=closed.keys())[1]
@@ -203,7 +205,7 @@ class Ordering:
         try:
             await self._store.save(book)
         except ClusterError:
-            self._book = None  # nobody knows what is written: the next turn reads it
+            self._book = None  # the written state is unknown: the next turn reads it
             raise
         self._book = book
 
@@ -220,10 +222,10 @@ class Ordering:
                     self._count_failure(order.kind, now)
                     self._report("NodeLate", order, f"no node in {waited:.0f} s: the order is cancelled")
                 else:
-                    self._report("NodeCancelled", order, "the machine is not needed any more")
+                    self._report("NodeCancelled", order, "the machine is no longer needed")
         for order in book.orders:
             if order.id not in old:
-                self._report("NodeOrdered", order, f"a machine of type {order.kind} is asked for")
+                self._report("NodeOrdered", order, f"a machine of type {order.kind} is requested")
 
     async def _ask(self, todo: Iterable[NodeInstruction], now: float) -> None:
         asked = list(todo)
@@ -235,7 +237,7 @@ class Ordering:
             order = next((other for other in book.orders if other.id == node_instruction.subject), None)
             if order is not None and answer is Answer.FAILED and node_instruction.action is Action.START:
                 self._count_failure(node_instruction.kind, now)
-                self._report("NodeFailed", order, "the actuator says that it can't be started")
+                self._report("NodeFailed", order, "the actuator reports that it can't be started")
             book = book.answered(node_instruction.subject, answer)
         await self._write(book)
 
@@ -246,12 +248,12 @@ class Ordering:
             for node_instruction in todo
         }
         due = [node_instruction for node_instruction in todo if now - asked[node_instruction] >= pause]
-        # Those first that waited longest: where answers take as long as the pause, the last would never be asked.
+        # The longest waiting orders come first: where answers take as long as the pause, the last would never be sent.
         return sorted(due, key=asked.__getitem__)[:AT_ONCE]
 
     async def _send(self, todo: Sequence[NodeInstruction]) -> dict[NodeInstruction, Answer]:
         if todo:
-            self._permit()  # of who was a leader a machine does not ask
+            self._permit()  # a machine can't check whether its sender still leads
         answers = await asyncio.gather(*(self._answer(node_instruction) for node_instruction in todo))
         for node_instruction in todo:
             self._asked[node_instruction.action, node_instruction.subject] = self._monotonic()

@@ -1,9 +1,9 @@
-"""Demand, prices and delays as a Prometheus tells them.
+"""Demand, prices and delays from a Prometheus.
 
-Called by `cotide place`, before a turn is planned. Delays of now hold for all steps to come. Of demand, and of prices
-where days of it are wanted, the history is asked for, which forecasts are made from. Invariant: an answer that is
-missing, not a number or more than one ends the turn with a sentence that names what was asked for, and nothing is set;
-but for a history of prices the last good one stands, or a file.
+Called by `cotide place`, before a turn is planned. Current delays hold for all future steps. Demand, and prices with
+``priceHistoryDays``, are queried as a history, which is the input of forecasts. Invariant: an answer that is missing,
+not a number or more than one ends the turn with a sentence that names the query, and nothing is set. Only a history of
+prices falls back to the last good one, or to a file.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from cotide_predictors.capacity.network_demand import DemandScore, forecast
 Floats = NDArray[np.float64]
 
 TIMEOUT_SECONDS: Final = 10.0
-"""For one query; chosen: somebody waits at a terminal."""
+"""For one query; chosen: a person waits at a terminal."""
 LIMITS: Final = Limits(bytes=1 << 20, series=100)
 RANGE_LIMITS: Final = Limits(bytes=1 << 22, series=10)
 """Of a history; chosen: ten series of `HISTORY_STEPS` samples of 100 bytes."""
 AT_ONCE: Final = 10
-"""Histories that are asked for at one time; chosen, as a dashboard asks."""
+"""Histories that are queried at one time; chosen, as a dashboard does."""
 LONGEST_DELAY_SECONDS: Final = 3600.0
-"""There and back; more is a slip of units."""
+"""Round trip; more is an error of units."""
 HISTORY_SECONDS: Final = 15 * 86_400.0
-"""Of demand: chosen, so that the regression has seen for a week what came after the same time of the week before."""
+"""Of demand: chosen, so that the regression has a week of pairs of a value and the value one week before."""
 HISTORY_STEPS: Final = 3000
 """At most; chosen: two days of minutes. A Prometheus refuses more than 11,000."""
 LONGEST_GAP_SECONDS: Final = 86_400.0
-"""A history begins after the last gap that is longer (chosen): what a service asked before it was away is no guide."""
+"""A history begins after the last gap that is longer (chosen): the demand before an absence is no guide."""
 KNOWN_SHARE: Final = 0.5
-"""Of the steps of a history; of less nothing is learned (chosen)."""
+"""Share of the steps of a history that need a value; below it nothing is learned (chosen)."""
 
 
 class Span(NamedTuple):
-    """Steps of a history: ``steps`` of them, of which the first ends at ``first`` epoch seconds."""
+    """Steps of a history: their number ``steps``, and the end ``first`` of the first one, in epoch seconds."""
 
     first: float
     step_seconds: float
@@ -66,12 +66,12 @@ class Span(NamedTuple):
 
 
 async def queried(settings: PlaceSettings) -> tuple[PlaceSettings, dict[str, float]]:
-    """Return the settings with the delays that were asked for, and the prices by centre.
+    """Return the settings with the queried delays, and the prices by centre.
 
     Raises
     ------
     InputError
-        When an answer can't be used.
+        When an answer is invalid.
     """
     questions = {
         **{
@@ -94,21 +94,21 @@ async def queried(settings: PlaceSettings) -> tuple[PlaceSettings, dict[str, flo
         delays = {network: answers[centre.name, f"delay to {network}"] for network in centre.delay_queries}
         for network, seconds in delays.items():
             if not 0.0 <= seconds <= LONGEST_DELAY_SECONDS:
-                raise InputError(f"{seconds:g} s to {network} is no delay", field=f"{centre.name}.delayQueries")
+                raise InputError(f"{seconds:g} s to {network} is not a delay", field=f"{centre.name}.delayQueries")
         centres.append(centre.model_copy(update={"delays": {**centre.delays, **delays}}))
     prices = {name: value for (name, what), value in answers.items() if what == "price"}
     return settings.model_copy(update={"centres": tuple(centres)}), prices
 
 
 async def demand_histories(settings: PlaceSettings, now_seconds: float) -> dict[str, Floats]:
-    """Return (H, V) requests per second, by service that has queries for them: of each step that has ended.
+    """Return (H, V) requests per second of each ended step, by service with demand queries.
 
     ``now_seconds``: since the epoch. H begins where every network of the service has a sample.
 
     Raises
     ------
     InputError
-        When an answer can't be used, or says nothing of now.
+        When an answer is invalid, or has no recent value.
     """
     asked = {
         name: service_settings
@@ -145,7 +145,7 @@ async def demand_histories(settings: PlaceSettings, now_seconds: float) -> dict[
 def foreseen(
     service: ServiceSettings, history: Floats, step_seconds: float, steps: int
 ) -> tuple[Floats, DemandScore | None]:
-    """Return (steps, V) requests per second to plan for, from the step that is under way on, and the forecasts' score.
+    """Return (steps, V) requests per second to plan for, from the current step on, and the forecasts' score.
 
     As in the placement experiment: forecasts of each network, at the service's quantile of their sum.
     """
@@ -155,14 +155,14 @@ def foreseen(
 
 
 class PriceHistory(NamedTuple):
-    """(H,) money for the hour of a server, and how long ago the latest was asked for; 0 for an answer of now."""
+    """(H,) money for the hour of a server, and the age of the answer in seconds; 0 for a new answer."""
 
     values: Floats
     age_seconds: float = 0.0
 
 
 class PriceHistories:
-    """Histories of prices by centre, of which the last good ones are kept from turn to turn."""
+    """Histories of prices by centre; the last good ones are kept from turn to turn."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[Floats, float]] = {}
@@ -170,7 +170,7 @@ class PriceHistories:
     async def ask(
         self, settings: PlaceSettings, now_seconds: float
     ) -> tuple[dict[str, PriceHistory], dict[str, InputError]]:
-        """Return those that are known, the last good one where an answer can't be used, and what was wrong there."""
+        """Return the known histories, the last good one where an answer is invalid, and the errors."""
         asked = {
             centre_settings.name: centre_settings.price_query
             for centre_settings in settings.centres
@@ -229,12 +229,12 @@ async def _ask(source: PrometheusSourceSettings, questions: dict[tuple[str, str]
 
 
 def number_of(answer: Mapping[str, Any]) -> float:
-    """Return the one number of an answer of Prometheus.
+    """Return the single number in an answer of Prometheus.
 
     Raises
     ------
     InputError
-        When it has none, more than one, or no finite one.
+        When it has no number, more than one, or one that is not finite.
     """
     data = _data(answer)
     result = data.get("result")
@@ -248,15 +248,16 @@ def number_of(answer: Mapping[str, Any]) -> float:
 def history_of(
     answer: Mapping[str, Any], span: Span, *, least: float = 0.0, what: str = "requests per second"
 ) -> Floats:
-    """Return (steps,) values of the one series of an answer; nan before the first of them, or after the last long gap.
+    """Return (steps,) values of the single series of an answer; nan before its first value or before the end of the
+    last long gap.
 
-    A step that has no number keeps the one before. ``what``: is asked for, which is nowhere below ``least``.
+    A step without a number keeps the previous one. ``what``: name of the queried values, which are at least ``least``.
 
     Raises
     ------
     InputError
-        When there is none or more than one, a value is below ``least`` or beyond `LARGEST`, too few steps have a
-        number, or none of the last two has.
+        When there is no series or more than one; when a value is below ``least`` or beyond `LARGEST`; when too few
+        steps have a number, or both of the last two have none.
     """
     series = _only(_data(answer).get("result"), "series")
     samples = series.get("values") if isinstance(series, dict) else None
@@ -269,9 +270,9 @@ def history_of(
     known = np.isfinite(values)
     wrong = values[known & ((values < least) | (values > LARGEST))]
     if len(wrong):
-        raise InputError(f"{wrong[-1]:g} {what} are none: they lie in [{least:g}, {LARGEST:g}]")
+        raise InputError(f"{wrong[-1]:g} {what} is outside [{least:g}, {LARGEST:g}]")
     if not known[-2:].any():
-        raise InputError("its last two steps have no number: what is asked now can't be told from that")
+        raise InputError("its last two steps have no number: the current value can't be derived from it")
     position = np.arange(span.steps)
     there = np.flatnonzero(known)
     gaps = np.flatnonzero(np.diff(there) * span.step_seconds > max(LONGEST_GAP_SECONDS, span.step_seconds))
@@ -285,20 +286,20 @@ def history_of(
 
 def _data(answer: Mapping[str, Any]) -> dict[str, Any]:
     if answer.get("status") != "success":
-        raise InputError(f"Prometheus says: {answer.get('error', 'nothing that is known')}")
+        raise InputError(f"Prometheus reports: {answer.get('error', 'no reason')}")
     data = answer.get("data")
     return data if isinstance(data, dict) else {}
 
 
 def _only(found: Any, what: str) -> Any:
-    """Return the one of a list, which must have just one."""
+    """Return the single item of a list; any other length is an error."""
     if not isinstance(found, list) or len(found) != 1:
         raise InputError(f"the query has {len(found) if isinstance(found, list) else 0} {what} where one is expected")
     return found[0]
 
 
 def _number(pair: Any, index: int = 1) -> float:
-    """Return the number at a place of a pair of time and value; nan for whatever else stands there."""
+    """Return the number at an index of a pair of time and value; nan for anything else."""
     try:
         return float(pair[index])
     except (TypeError, ValueError, IndexError, KeyError, OverflowError):

@@ -1,9 +1,9 @@
-"""Servers over data centres, live: the replicas of services in several clusters, by predictive control.
+"""Live placement over data centres: the replicas of services in several clusters, by predictive control.
 
-Called by `cotide place`. A turn: read what runs in each cluster -> plan -> raise where more is wanted -> lower where
-less is, once what was raised elsewhere is ready. Invariants: replicas never fall while what should take over is not
-ready, nor below ``minReplicas`` together; a cluster that does not answer counts as lost, its demand goes to the others,
-and in the turn in which it is back it is only read.
+Called by `cotide place`. A turn: read the replicas in each cluster -> plan -> raise where more are wanted -> lower
+where fewer are, once the replicas raised elsewhere are ready. Invariants: replicas fall only when their replacement is
+ready, and never below ``minReplicas`` together. A cluster that does not answer counts as lost, and its demand goes to
+the others. In the turn that follows its return, it is only read.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from cotide_solvers.convex import ConvexSolver
 
 Floats = NDArray[np.float64]
 STAYING: Final = 1e-4
-"""Of the dearest price: what adding a replica costs at least, so that services which are worth the same do not change
-places (chosen: seen by a solver, and by nobody who pays)."""
+"""Share of the highest price: the least cost of adding a replica, so that services of equal worth do not swap places
+(chosen: large enough for the solver, negligible on a bill)."""
 ONE_SERVICE: Final = ""
-"""Name of a service whose fields stand at the top of the file."""
+"""Name of a service with its fields at the top of the file."""
 
 
 class CentreSettings(Section):
@@ -50,45 +50,47 @@ class CentreSettings(Section):
 
     name: str = Field(min_length=1)
     context: str = Field(min_length=1)
-    """Of the kubeconfig."""
+    """Context of the kubeconfig."""
     servers: int = Field(ge=0, le=1_000_000)
     """Replicas that it can hold."""
     on_cost: float = Field(default=0.0, ge=0, le=1e6)
     off_cost: float = Field(default=0.0, ge=0, le=1e6)
     delays: Mapping[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
-    """Network to seconds there and back."""
+    """Network to round-trip time in seconds."""
     egress: Mapping[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     """Network to money per request."""
     price_query: str = ""
-    """PromQL for the money of a replica's hour; then the file of prices needs no column for it."""
+    """PromQL for the price of a replica's hour; with it the file of prices needs no column for this centre."""
     delay_queries: Mapping[str, str] = Field(default_factory=dict)
-    """Network to PromQL for seconds there and back; over ``delays``."""
+    """Network to PromQL for the round-trip time in seconds; overrides ``delays``."""
 
 
 class ServiceSettings(Section):
-    """What is placed, and what it promises."""
+    """The placed object, and its service objective."""
 
     namespace: str = Field(default="default", min_length=1)
     deployment: str = ""
     stateful_set: str = ""
     workload: str = ""
-    """Of ours, with a template: a Workload that adopts pods is scaled by whoever made them."""
+    """A Workload of Cotide with a template: a Workload that adopts pods is scaled by the owner of those pods."""
     delay_seconds: float = Field(gt=0, le=3600)
     service_rate: float = Field(gt=0, le=1e9)
     """Requests per second that a replica handles."""
     variability: float = Field(default=1.0, ge=0, le=1e6)
     penalty_per_request: float = Field(default=1e-4, ge=0, le=1e6)
-    """Money that a lost request costs: of several services, who has the room that not all can have."""
+    """Money that a lost request costs: it decides which service gets scarce room."""
     band: float = Field(default=0.08, ge=0, le=1)
-    """Changes below this share are left alone, unless requests would wait; chosen as in the placement experiment."""
+    """Smaller changes than this share are skipped, unless requests would wait; chosen as in the placement
+    experiment."""
     min_replicas: int = Field(default=1, ge=0, le=1_000_000)
-    """Of all centres together, whatever the demand says: a forecast of nothing may be one that broke."""
+    """Of all centres together, whatever the demand is: a forecast of zero may come from a failure."""
     size: float = Field(default=1.0, ge=1e-3, le=1e6)
-    """What a replica takes of a centre's ``servers``, and of their price."""
+    """Servers of a centre that a replica takes and pays for."""
     demand_queries: Mapping[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
-    """Network to PromQL for its requests per second; then the file of demand needs no columns for the service."""
+    """Network to PromQL for its requests per second; with it the file of demand needs no columns for the service."""
     demand_quantile: float = Field(default=0.95, gt=0, lt=1)
-    """Of what is foreseen from ``demand_queries``, the level of safety; chosen as in the placement experiment."""
+    """Quantile of the demand forecast from ``demand_queries`` that is planned for; chosen as in the placement
+    experiment."""
 
     @model_validator(mode="after")
     def _names_one(self) -> ServiceSettings:
@@ -98,7 +100,7 @@ class ServiceSettings(Section):
 
     @property
     def path(self) -> str:
-        """Where its object stands on an API server."""
+        """Return the path of its object on an API server."""
         group, plural, name = "apps/v1", "deployments", self.deployment
         if self.stateful_set:
             plural, name = "statefulsets", self.stateful_set
@@ -108,26 +110,27 @@ class ServiceSettings(Section):
 
 
 KEYS_OF_A_SERVICE: Final = tuple(map(to_camel, ServiceSettings.model_fields))
-"""Of one service these may stand at the top of the file."""
+"""Keys that a file of one service may have at its top."""
 _OF_A_SERVICE: Final = frozenset({*ServiceSettings.model_fields, *KEYS_OF_A_SERVICE})
 
 
 class PlaceSettings(Section):
-    """What is placed, and where it may stand.
+    """The placed services, and the centres that may hold them.
 
     A file of one service may have its fields at the top, in place of ``services``.
     """
 
     centres: tuple[CentreSettings, ...] = Field(min_length=1, max_length=1000)
     services: Mapping[str, ServiceSettings] = Field(min_length=1, max_length=100)
-    """By name; what is scarce goes to whom a lost request costs most, in whatever order they stand."""
+    """By name; scarce room goes to the service with the most costly lost request, in any order of the file."""
     step_seconds: float = Field(default=900.0, ge=10, le=86_400)
     prometheus: PrometheusSourceSettings | None = None
-    """Who answers the queries of centres and services."""
+    """The Prometheus that answers the queries of centres and services."""
     horizon_steps: int = Field(default=24, ge=1, le=MAX_STEPS)
-    """Steps that are planned for where no file says how many; as in the placement experiment."""
+    """Steps of a plan where no file sets their number; as in the placement experiment."""
     price_history_days: float = Field(default=0.0, ge=0, le=31)
-    """Of each ``price_query``, from which prices are foreseen; 0: the price of now holds for all steps."""
+    """Days of history of each ``price_query``, as input of price forecasts; 0: the current price holds for all
+    steps."""
 
     @model_validator(mode="before")
     @classmethod
@@ -174,13 +177,13 @@ class PlaceSettings(Section):
 
     @property
     def networks(self) -> list[str]:
-        """Return the networks that any centre has a delay to, or a query for it."""
+        """Return the networks that have a delay or a delay query in a centre."""
         return sorted({name for centre in self.centres for name in (*centre.delays, *centre.delay_queries)})
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a cluster answered: replicas asked for and ready; None for one that did not answer."""
+    """Replicas of a cluster, requested and ready; None for a cluster that did not answer."""
 
     replicas: int
     ready: int
@@ -188,11 +191,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """One turn: the plan, and the replicas that are set now by centre; those that are left alone are not in it."""
+    """One turn: the plan, and the replicas that are set now, by centre; unchanged centres are not in it."""
 
     plan: ServicePlan
     worth_of_server: Floats
-    """(L,) money that one more of a centre's ``servers`` would save, by whomever it is used."""
+    """(L,) money that one more of a centre's ``servers`` would save, for any service."""
     wanted: dict[str, int]
     set_now: dict[str, int]
     waiting: tuple[str, ...]
@@ -207,21 +210,21 @@ def plan_turns(
     seen: Mapping[str, Mapping[str, Seen | None]],
     lost_before: Sequence[str] = (),
 ) -> dict[str, Turn]:
-    """Plan one turn of all services in one program: where room is scarce, who loses least by it goes without; pure.
+    """Plan one turn of all services in one program (pure): scarce room goes to the services that would lose most.
 
     Parameters
     ----------
     demand : by service, (W, V) requests per second from `PlaceSettings.networks`.
     price : (W, L) money for the hour of a server.
-    seen : by service and centre. ``lost_before``: centres that did not answer in the turn before.
+    seen : by service and centre. ``lost_before``: centres that did not answer in the previous turn.
 
     Raises
     ------
     InputError
-        When nothing can be planned: no cluster answers, or numbers make no sense.
+        When no plan is possible: no cluster answers, or numbers are invalid.
     """
     names = _names(settings)
-    # A cluster that answered for one service and not for the next is as good as lost.
+    # A cluster that answered for one service only counts as lost.
     lost = tuple(name for name in names if any(of_service.get(name) is None for of_service in seen.values()))
     if len(lost) == len(names):
         raise InputError("no cluster answers: nothing can be placed", field="centres")
@@ -243,9 +246,9 @@ def plan_turns(
 
 
 Answered = Mapping[str, Mapping[str, Seen | None]]
-"""What was seen, by service and centre; of a lost centre nothing."""
+"""What was read, by service and centre; None for a lost centre."""
 Wanted = dict[str, dict[str, int]]
-"""Replicas by service and centre that is not lost."""
+"""Replicas by service and available centre."""
 
 
 def _planned(
@@ -256,7 +259,7 @@ def _planned(
     back: Sequence[str],
     reserved: Mapping[str, float],
 ) -> tuple[PlacementPlan, Wanted]:
-    """Plan in the room that is not ``reserved``, servers by centre."""
+    """Plan in the room outside ``reserved``, which holds servers by centre."""
     names, services = _names(settings), list(settings.services)
     now = np.array([[_seen(seen[service], name).replicas for name in names] for service in services], float)
     of_each = [[one for one in seen[service].values() if one is not None] for service in services]
@@ -269,7 +272,7 @@ def _planned(
     plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook, waits)
     wanted = {}
     for own, before, (service, service_settings) in zip(plan.services, now, settings.services.items(), strict=True):
-        # Where others wait for the room, what may go does, however little it is.
+        # Where other services wait for the room, even a small surplus goes.
         band = np.where(plan.scarce & (own.servers[0] < before), 0.0, service_settings.band)
         needed = np.minimum(rounded_up(own.exact[0]), own.servers[0])
         held = hold(before, own.servers[0], needed, band)
@@ -280,15 +283,15 @@ def _planned(
 
 
 class LeastReplicas:
-    """Keeps ``minReplicas`` of each service, in the room that is not held: where most are ready, then the cheapest."""
+    """Keeps ``minReplicas`` of each service in the free room: first where most are ready, then where it is cheapest."""
 
     def __init__(self, settings: PlaceSettings, seen: Answered, price: Floats) -> None:
-        """Take what runs, and the (L,) money for a server's hour."""
+        """Take the running replicas, and the (L,) price of a server's hour."""
         self._settings, self._seen = settings, seen
         self._order = {name: (cost, at) for at, (name, cost) in enumerate(zip(_names(settings), price, strict=True))}
 
     def keep(self, wanted: Wanted) -> dict[str, float]:
-        """Raise what is wanted; return servers by centre that others must leave for what found no room."""
+        """Raise the wanted replicas; return by centre the servers that others must leave for replicas without room."""
         servers = {centre.name: float(centre.servers) for centre in self._settings.centres}
         reserved = dict.fromkeys(servers, 0.0)
         for service, service_settings in self._settings.services.items():
@@ -321,7 +324,7 @@ def _turn(
     seen: Mapping[str, Seen | None],
     back: tuple[str, ...],
 ) -> Turn:
-    """Say what of a service's plan is set now, and what waits."""
+    """Return the part of a service's plan that is set now, and the part that waits."""
     rising = {name for name, count in wanted.items() if _seen(seen, name).replicas < count}
     unready = rising | {name for name, count in wanted.items() if _seen(seen, name).ready < count}
     set_now, waiting = {}, []
@@ -340,7 +343,7 @@ def _turn(
 
 
 async def look(client: KubeClient, service: ServiceSettings) -> Seen:
-    """Return what a cluster has of a service.
+    """Return the replicas of a service in a cluster.
 
     Raises
     ------
@@ -351,16 +354,16 @@ async def look(client: KubeClient, service: ServiceSettings) -> Seen:
     metadata, spec, status = (found.get(part) or {} for part in ("metadata", "spec", "status"))
     replicas = spec.get("replicas", 1)
     ready = status.get("readyReplicas", 0) if isinstance(status, dict) else None
-    # Of what is no answer of an API server nothing may follow: one replica, say, where ten run.
+    # An answer that is not an API server's must not be used: it could read as one replica where ten run.
     if not metadata.get("name") or not isinstance(replicas, int) or not isinstance(ready, int):
         raise ClusterError(f"the answer to GET {service.path} is not what an API server sends; is it one?")
     return Seen(replicas, ready)
 
 
 def no_answer(error: ClusterError) -> bool:
-    """Whether a cluster is lost; one that refuses is the user's to mend.
+    """Whether a cluster is lost; when it refuses, the user must repair the access.
 
-    A server error, too, is no answer: of a cluster that is lost the load balancer before it sends 502, 503 or 504.
+    A server error counts as no answer: the load balancer of a lost cluster sends 502, 503 or 504.
     """
     return not isinstance(error, ApiError) or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
@@ -383,9 +386,7 @@ def _model(settings: PlaceSettings, reserved: Mapping[str, float], horizon: int,
     for centre in settings.centres:
         for network in centre.egress:
             if network not in networks:
-                raise InputError(
-                    f"{centre.name} names the network {network!r}, of which no demand is given", field="demand"
-                )
+                raise InputError(f"{centre.name} names the network {network!r}, which has no demand", field="demand")
     centres = tuple(
         DataCentre(
             centre.name, max(centre.servers - reserved[centre.name], 0.0), centre.on_cost + staying, centre.off_cost

@@ -1,8 +1,8 @@
-"""The nodes of known types, sorted by what may be done with them.
+"""The nodes of known types, sorted by the actions that they allow.
 
-Made by `controller` at each look. A node that somebody else has cordoned is that person's: neither it nor its pods are
-counted, and the machine counts as one that can't be had. One that was told to go and has gone may leave its node
-object behind: it is off, and can be had again. Invariant: each node is in one sort.
+Made by `controller` at each look. A node that a person has cordoned belongs to that person: neither it nor its pods are
+counted, and its machine counts as unavailable. A stopped machine may leave its node object behind: it is off, and
+available again. Invariant: each node is in one sort.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class SortedNodes:
     ----------
     counted : nodes that hold pods or could: open ones, and those that are freed or being freed.
     open, freed, freeing : names of counted nodes, by type. stopping : handed over.
-    away : by type, machines that exist and can't be counted on: lost, stopping, cordoned by somebody else.
-    off : by type, machines that were switched off and whose node objects are there still.
-    lost, closed : names of nodes by the order that they came for: of lost ones, and of those that are held cordoned.
+    away : by type, machines that exist and are not available: lost, stopping, cordoned by a person.
+    off : by type, machines that are switched off and still have a node object.
+    lost, closed : names of nodes by the order that they came for: lost nodes, and nodes that are held cordoned.
     """
 
     counted: tuple[NodeNow, ...]
@@ -50,7 +50,7 @@ def sorted_nodes(
     standings: Mapping[str, Standing],
     stopped: Set[str] = frozenset(),
 ) -> SortedNodes:
-    """Sort the nodes by what may be done with them; ``stopped``: the actuator said that their machines go."""
+    """Sort the nodes by the actions that they allow; ``stopped``: nodes with a stop that the actuator has confirmed."""
     kinds = sorted({node.view.kind for node in nodes})
     sorts: dict[str, dict[str, list[str]]] = {what: {kind: [] for kind in kinds} for what in ("open", "freed", "going")}
     counted, stopping, away, off = [], [], dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
@@ -59,7 +59,7 @@ def sorted_nodes(
         name, kind = node.view.name, node.view.kind
         mark = standings[name].mark if name in standings else Mark.NONE
         if mark is Mark.STOPPING and not node.view.cordoned:
-            mark = Mark.NONE  # somebody has opened it: pods come to it
+            mark = Mark.NONE  # a person has uncordoned it: pods come to it
         if mark is Mark.STOPPING:
             if node.lost and name in stopped:
                 off[kind] += 1

@@ -1,11 +1,11 @@
-"""What tasks taught: when pods that end came, how long they ran and what they asked for.
+"""History of tasks: arrivals, run times and requests of pods that end.
 
 Fed by the operator's `controller` with the pods that changed; read by `live_plan`, in its thread. Pods of online
-services are no tasks: they end when somebody scales them down. Nor are those that come with a node, and those that ask
-for reclaimed capacity only: they run in what others leave. A restart begins with the pods that the API still shows.
-What the cache shows and the engine was not told yet is looked at later: by what it was told before, a pod that is gone
-would run for ever.
-Invariants: a pod is counted once; at most `MAX_TASKS` are remembered, the latest, of the last `WINDOW_SECONDS`.
+services are no tasks: they end when a person scales them down. Pods that come with a node are no tasks either, nor are
+pods that ask for reclaimed capacity only: they run in the slack of others. A restart begins with the pods that the API
+still shows. A change in the cache that the engine has not received yet is read later: in the older state of the engine,
+a deleted pod would run for ever. Invariants: a pod is counted once; the latest `MAX_TASKS` at most of the last
+`WINDOW_SECONDS` are remembered.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cotide_operator.provisioning.advice import History
 from cotide_operator.provisioning.live_view import comes_with_node
 
 MAX_TASKS: Final = 10_000
-"""Ended tasks that are remembered; chosen: k-means of so many takes a quarter of a second."""
+"""Ended tasks that are remembered; chosen: k-means of this number takes a quarter of a second."""
 WINDOW_SECONDS: Final = 2 * 86_400.0
-"""Chosen: the forecast that looks a day back needs one, and learns its errors from another."""
+"""Chosen: the forecast that looks a day back needs one day, and learns its errors from another."""
 MAX_CHANGES: Final = 2000
 """Changed pods that are taken at one look; chosen: a few milliseconds."""
 RUNS_ON: Final = 2.0
-"""A task that still runs is taken for one that ends at twice its age; chosen: what is known of none."""
+"""A running task is assumed to end at this multiple of its age; chosen without data."""
 
 
 class Task(NamedTuple):
@@ -50,9 +50,7 @@ class KnownTasks(NamedTuple):
     open: tuple[Pod, ...]
 
     def read(self, now: float, run_seconds: float) -> History | None:
-        """Return what is known, None for nothing; ``run_seconds``: how long a task is thought to run of which no more
-        is known.
-        """
+        """Return the known tasks, or None without any; ``run_seconds``: the assumed run time of a task without data."""
         since = now - WINDOW_SECONDS
         tasks = [task for task in self.ended if task.arrival >= since]
         guess = float(np.median([task.seconds for task in tasks])) if tasks else run_seconds
@@ -71,8 +69,8 @@ class TaskHistory:
 
     Parameters
     ----------
-    pods : as the engine was told of them, by key.
-    is_current : whether it was told of the latest change of a pod.
+    pods : as the engine received them, by key.
+    is_current : whether the engine has the latest change of a pod.
     """
 
     def __init__(
@@ -83,7 +81,7 @@ class TaskHistory:
         self._open: dict[str, Pod] = {}
         self._changed: dict[str, None] = dict.fromkeys(cache.pods)
         self._counted: dict[str, str] = {}
-        """Uid of the pods that ended and are still there, by key."""
+        """Uid of the ended pods that still exist, by key."""
         cache.subscribe(self._note)
 
     def _note(self, kind: Kind, key: str) -> None:
@@ -97,7 +95,7 @@ class TaskHistory:
             if self._is_current(key):
                 self._take(key, now)
             else:
-                self._changed[key] = None  # behind all others
+                self._changed[key] = None  # moves behind all others
 
     def _take(self, key: str, now: float) -> None:
         before, pod = self._open.get(key), self._pods.get(key)
@@ -108,7 +106,7 @@ class TaskHistory:
             self._counted.pop(key, None)
             return
         if not is_task(pod):
-            self._open.pop(key, None)  # it was one until its class was changed: as a service's it is counted elsewhere
+            self._open.pop(key, None)  # it was a task until its class changed: a service's pod is counted elsewhere
             return
         found = self._cache.pods.get(key)
         if found is None or comes_with_node(found) or self._counted.get(key) == pod.uid:
@@ -121,12 +119,12 @@ class TaskHistory:
             self._open[key] = pod
 
     def _end(self, pod: Pod, now: float) -> None:
-        if pod.started_seconds is not None:  # one that never ran says nothing of how long it would have
+        if pod.started_seconds is not None:  # a pod that never ran has no run time
             ended = pod.finished_seconds if pod.finished_seconds is not None else now
             self._ended.append(_task(pod, ended - pod.started_seconds))
 
     def copied(self) -> KnownTasks:
-        """Return what is known now, for another thread: a cluster has tens of thousands of tasks."""
+        """Return a copy of the known tasks for another thread: a cluster has tens of thousands of tasks."""
         return KnownTasks(tuple(self._ended), tuple(self._open.values()))
 
 

@@ -1,6 +1,6 @@
 """The highest value of the recent past, in constant memory.
 
-Used by `usage_feed` for services whose rate stops coming. Two half windows stand for a sliding one: a value counts for
+Used by `usage_feed` for services without a current rate. Two half windows approximate a sliding one: a value counts for
 at least half the window and at most for all of it.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class RecentPeak:
-    """The highest of what was added within a window.
+    """The highest value that was added within a window.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class RecentPeak:
         self._before = 0.0
 
     def add(self, value: float, now: float) -> None:
-        """Take a value in; ``now`` never falls."""
+        """Add a value; ``now`` never falls."""
         age = now - self._since
         if age < self._half_seconds:
             self._current = max(self._current, value)
@@ -32,5 +32,5 @@ class RecentPeak:
 
     @property
     def highest(self) -> float:
-        """What was highest when the last value came; 0 before the first."""
+        """Return the highest value as of the last addition; 0 before the first."""
         return max(self._before, self._current)

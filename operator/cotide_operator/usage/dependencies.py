@@ -1,4 +1,4 @@
-"""The parts of the operator that measuring touches, as one value.
+"""The parts of the operator that the measurements use, as one value.
 
 Made by `assembly`, read by `metrics_feed` and `host_load.factory`.
 """
@@ -20,7 +20,7 @@ from cotide_operator.translation.event_source import EventSource
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What is given; see each part's own module."""
+    """The given parts; see the module of each."""
 
     settings: Settings
     client: KubeClient

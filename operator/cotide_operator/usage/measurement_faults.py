@@ -1,8 +1,8 @@
-"""Measurements that made a part of the operator raise: left out one by one, so that everything else goes on.
+"""Measurements that made a part of the operator raise: skipped one by one, so that everything else continues.
 
-Told by the sources, by `usage_feed` and by `host_load`. What is measured is no object that could be quarantined until
-it changes (that is `cache.quarantine`): the next answer is looked at like any other. Invariant: what is told is
-bounded, however many values of an answer fail, and however often.
+Called by the sources, by `usage_feed` and by `host_load`. A measurement is not an object that is quarantined until it
+changes (as in `cache.quarantine`): the next answer is read like any other. Invariant: the log lines are bounded,
+however many values of an answer fail, and however often.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cotide_operator.observability.metrics import Metrics
 _LOG = logging.getLogger(__name__)
 
 LINE_SECONDS: Final = 60.0
-"""Wall seconds between two lines in the log on the same part; the second tells the number of those between. Chosen."""
+"""Wall seconds between two log lines on the same part; the second line gives the number of faults between. Chosen."""
 TEXT_CHARACTERS: Final = 200
-"""Of a name and of what an error says, as they are logged; chosen: a line."""
+"""Longest name and error text in the log; chosen: a line."""
 
 Part = Literal[
     "source", "query", "metrics API", "service reading", "recent peak", "usage reading", "usage", "host load"
@@ -28,7 +28,7 @@ Part = Literal[
 
 
 class MeasurementFaults:
-    """Counts and tells what is left out."""
+    """Counts and logs skipped measurements."""
 
     def __init__(self, metrics: Metrics, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
@@ -37,7 +37,7 @@ class MeasurementFaults:
         self._unsaid: dict[Part, int] = {}
 
     def leave_out(self, part: Part, what: str, error: Exception) -> None:
-        """Count one fault of a part, and say where it arose if that was not said lately."""
+        """Count one fault of a part, and log its origin unless a recent line did."""
         self._metrics.measurement_faults.labels(part).inc()
         now = self._monotonic()
         if now - self._logged_at.get(part, float("-inf")) < LINE_SECONDS:
@@ -50,5 +50,5 @@ class MeasurementFaults:
 
 
 def described(error: Exception) -> str:
-    """Return where an error arose and what it said, in one short line."""
+    """Return the origin and the text of an error, in one short line."""
     return f"{where_raised(error).strip()}: {error!s:.{TEXT_CHARACTERS}}"

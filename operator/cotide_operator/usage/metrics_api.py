@@ -1,8 +1,8 @@
-"""The cluster's metrics API as a source (``metricsSource: {kubernetes: {}}``): what pods use, and nothing else.
+"""The cluster's metrics API as a source (``metricsSource: {kubernetes: {}}``): the usage of pods only.
 
-Read by `usage_feed`. The metrics API knows neither request rates nor latencies, so no service reading comes from it,
-and keeps no history. Invariant: a pod of which one container has no number yet has none itself, since the sum of the
-others would look like idleness.
+Read by `usage_feed`. The metrics API has no request rates, latencies or history, so it gives no service readings.
+Invariant: a pod with one container without a number has no number itself, since the sum of the others would look like
+idleness.
 
 Source: https://github.com/kubernetes/metrics/blob/master/pkg/apis/metrics/v1beta1/types.go
 """
@@ -35,7 +35,7 @@ class MetricsApiSource:
         self.refused: dict[str, str] = {}
 
     async def read(self) -> Measured:
-        """List what every pod uses."""
+        """List the usage of every pod."""
         try:
             items = await self._client.list(PATH)
         except ClusterError as error:
@@ -69,7 +69,7 @@ def _amount(name: str, quantity: object) -> float | None:
 
 
 def _moment(text: object, now: float) -> float:
-    """Return when it was measured; a time that is none is taken for now, as it was told now."""
+    """Return the time of measurement; an invalid time counts as now, when the value was received."""
     try:
         return parse_timestamp(str(text)) if text else now
     except InputError:

@@ -1,10 +1,10 @@
-"""Learns the phases of Jobs from what their pods are measured to use, by type, and says what the next pods should have.
+"""Learns the phases of Jobs from the measured usage of their pods, by type, and sets the requests of the next pods.
 
 Started by `assembly` on the replica that leads, where ``phases.learn`` is set. Readings of running pods are collected
 while they run; a pod that succeeds is a run, which is scored and taught (`cotide_predictors.phases`). The controller of
-Jobs asks when it makes a pod. Invariants: runs of a namespace teach that namespace alone, or the pool that the
-administrator put it into; pods with stated phases, with more containers than one or without a cpu request neither teach
-nor are taught; a store that fails costs a line in the log.
+Jobs asks when it makes a pod. Invariants: runs of a namespace teach that namespace alone, or the pool of namespaces
+that the administrator configured. Pods with stated phases, with several containers or without a cpu request neither
+teach nor use learned phases. A store that fails costs a line in the log.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-"""Of the operator's clock between two looks at readings, but at most ten looks a second of the wall. Chosen: below any
-source's interval."""
+"""Seconds of the operator's clock between two looks at readings, with at most ten looks per wall second. Chosen: below
+any source's interval."""
 LEAST_WALL_SECONDS: Final = 0.1
 MAX_PODS: Final = 5_000
-"""Pods followed at once; of more, the learner that follows most gives way to one with less than its share, and others
+"""Pods followed at once. Beyond it, the learner that follows most gives way to one below its share, and further pods
 teach nothing. Chosen: 50 MB with all their readings."""
 MAX_READINGS: Final = 512
-"""Of a pod; of more, every other one is dropped. Chosen: ten for each part of a run that is told apart."""
+"""Readings of a pod; beyond it, every other one is dropped. Chosen: ten for each distinct part of a run."""
 UNSEEN_SECONDS: Final = 30.0
-"""Of the wall, that a pod may have run before it was seen first: of one that ran for longer the beginning is not known,
-and its rest would teach as if it were all. Chosen: a change of leaders takes less, and few runs are as short."""
+"""Wall seconds that a pod may have run before the first look. The beginning of an older pod is unknown, and its rest
+would teach as a whole run. Chosen: a change of leaders takes less, and few runs are as short."""
 FILE: Final = "phases.json"
 STATES: Final = ("learning", "trusted", "fallen back")
 UsageOf = Callable[[str], Usage | None]
@@ -69,11 +69,11 @@ class _Followed:
 
 
 class PhaseLearning:
-    """What types of Jobs used, by whom they teach.
+    """Usage of types of Jobs, by learner.
 
     Parameters
     ----------
-    kept : where it outlives the process; None for nowhere.
+    kept : store that outlives the process; None for no store.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class PhaseLearning:
         self._by_learner: dict[str, dict[str, None]] = {}
         """Keys of the pods that are followed, the latest last."""
         self._profiles: dict[tuple[str, str], LearnedPhases] = {}
-        """By learner and type, the last that was taught at the end."""
+        """By learner and type; the most recently taught one is last."""
         self._restored: dict[str, float] = {}
-        """By learner the monotonic second at which the store is asked again; infinite once it has answered."""
+        """By learner, the monotonic second of the next request to the store; infinite once it has answered."""
         self._unsaved: set[str] = set()
         self._delete_at: dict[str, float] = {}
-        """The monotonic second at which the deletion of a learner that is gone is tried again."""
+        """The monotonic second of the next attempt to delete a learner that is gone."""
         cache.subscribe(self._changed)
 
     async def run(self, usage_of: UsageOf) -> None:
@@ -128,13 +128,13 @@ class PhaseLearning:
                 self._follow(pod, str(job.spec["type"]), learner, usage_of)
         for key in [key for key in self._followed if key not in self._cache.pods]:
             self._drop(key)
-        # Of one that taught nothing since the start, too: what is kept of it is not for the next tenant of the name.
+        # Also for a namespace that taught nothing since the start: the next tenant of the name must not get its data.
         for learner in [text for text in self._restored if text != POOL and self._cache.is_gone(text)]:
             if self._delete_at.get(learner, 0.0) <= time.monotonic():
                 await self._forget(learner)
 
     def phases_for(self, job: CustomObject, spec: JobSpec) -> Phases:
-        """Return what the next pod of a Job should have of cpu and memory, in order; none to leave it as it is."""
+        """Return the cpu and memory of the next pod of a Job by phase, in order; empty to leave the pod unchanged."""
         largest = _largest_of(spec)
         profile = self._profiles.get((self._learner_of(job.metadata.namespace), spec.type))
         if not spec.type or spec.phases or largest is None or profile is None or not profile.runs:
@@ -147,12 +147,12 @@ class PhaseLearning:
         )
 
     async def keep(self) -> None:
-        """Write what is new into the store."""
+        """Write changed profiles into the store."""
         if self._kept is None:
             self._unsaved.clear()
             return
         for learner in sorted(text for text in self._unsaved if math.isinf(self._restored.get(text, 0.0))):
-            self._unsaved.discard(learner)  # whatever is taught while it is written is news yet
+            self._unsaved.discard(learner)  # runs taught during the write still need another write
             data = {name: profile.as_json() for (whose, name), profile in self._profiles.items() if whose == learner}
             try:
                 await self._kept.save(PHASES, learner, {FILE: json.dumps(data).encode()})
@@ -178,7 +178,7 @@ class PhaseLearning:
             began = now if started is None else min(started, now)
             if now - began > UNSEEN_SECONDS * self._clock.speed or not self._has_room(learner):
                 return
-            self._drop(key)  # of another uid
+            self._drop(key)  # it has another uid
             known = _Followed(pod.metadata.uid, job_type, learner, began, largest)
             self._followed[key] = known
             self._by_learner.setdefault(learner, {})[key] = None
@@ -191,7 +191,7 @@ class PhaseLearning:
             del known.readings[1::2]
 
     def _has_room(self, learner: str) -> bool:
-        """Whether one pod more may be followed; where all places are taken, one of the learner that has most goes."""
+        """Whether one more pod may be followed; when all places are taken, a pod of the largest learner is dropped."""
         if len(self._followed) < MAX_PODS:
             return True
         own = len(self._by_learner.get(learner, ()))
@@ -200,11 +200,11 @@ class PhaseLearning:
         most = max(self._by_learner, key=lambda one: len(self._by_learner[one]))
         if len(self._by_learner[most]) <= own + 1:
             return False
-        self._drop(next(reversed(self._by_learner[most])))  # that has the fewest readings
+        self._drop(next(reversed(self._by_learner[most])))  # the pod with the fewest readings
         return True
 
     def _drop(self, key: str) -> None:
-        """Follow a pod no more."""
+        """Stop following a pod."""
         known = self._followed.pop(key, None)
         if known is not None:
             keys = self._by_learner[known.learner]
@@ -240,7 +240,7 @@ class PhaseLearning:
         self._show()
 
     def _drop_one(self) -> str:
-        """Drop the type taught longest ago of the learner that has most, who can push out nobody else's; return it."""
+        """Drop and return the least recently taught type of the largest learner: it cannot push out types of others."""
         counts = Counter(learner for learner, _ in self._profiles)
         largest = max(counts, key=counts.__getitem__)
         del self._profiles[next(name for name in self._profiles if name[0] == largest)]
@@ -269,17 +269,17 @@ class PhaseLearning:
             files = await self._kept.load(PHASES, learner) or {}
         except StoreSilent as error:
             self._restored[learner] = time.monotonic() + self._settings.keep_seconds
-            _LOG.warning("phases that were learned%s before are not taken up yet: %s", _whose(learner), error)
+            _LOG.warning("phases that were learned%s before are not loaded yet: %s", _whose(learner), error)
             return
         except CotideError as error:
             self._restored[learner] = math.inf
             _LOG.warning("phases that were learned%s before can't be read: %s", _whose(learner), error)
             return
-        self._restored[learner] = math.inf  # only now: at the end, what is asked for yet must not be written over
+        self._restored[learner] = math.inf  # only now: profiles that are not loaded yet must not be overwritten
         try:
             data = json.loads(files.get(FILE, b"{}"))
             if not isinstance(data, dict):
-                raise ModelError("it is no mapping of types")
+                raise ModelError("it is not a mapping of types")
             for name, one in list(data.items())[-self._settings.types_most :]:
                 profile = LearnedPhases.from_json(one)
                 since = self._profiles.get((learner, name))
@@ -291,7 +291,7 @@ class PhaseLearning:
         self._show()
 
     async def _forget(self, learner: str) -> None:
-        """Drop what a namespace taught that is gone: another tenant may get the name."""
+        """Drop the profiles of a namespace that is gone: another tenant may get the name."""
         self._profiles = {name: profile for name, profile in self._profiles.items() if name[0] != learner}
         self._unsaved.discard(learner)
         self._show()
@@ -299,7 +299,7 @@ class PhaseLearning:
             try:
                 await self._kept.delete(learner)
             except CotideError as error:
-                # Not read for whoever gets the name meanwhile, and written over by what that one teaches, or nothing.
+                # The next tenant of the name does not read the old profiles; its own, or an empty set, overwrite them.
                 self._restored[learner] = math.inf
                 self._unsaved.add(learner)
                 if learner not in self._delete_at:
@@ -311,7 +311,7 @@ class PhaseLearning:
 
 
 def _largest_of(spec: JobSpec) -> tuple[int, int] | None:
-    """Return what a Job's pod asks for where it has one container and asks for cpu; None elsewhere."""
+    """Return the requests of a Job's pod with one container and a cpu request; otherwise None."""
     pod = spec.template.spec.model_dump(by_alias=True)
     if len(pod["containers"]) != 1 or pod.get("initContainers"):
         return None

@@ -1,9 +1,9 @@
-"""Prometheus as a source: instant queries of now, and range queries of what was.
+"""Prometheus as a source: instant queries for the present, and range queries for the past.
 
-The present is read by `usage_feed` at its interval: the rate and latency of each Workload (`workload_queries` says with
-which query, `query_budgets` when), and two recorded queries of the configuration for what every pod uses. The past of
-those two is read by `host_load.history` after a restart. Invariants: an answer to a Workload's query counts for pods of
-this Workload only, whatever its labels say; a query that fails says so in `refused` and takes no other with it.
+The present is read by `usage_feed` at its interval: the rate and latency of each Workload (`workload_queries` makes the
+query, `query_budgets` sets the time), and two recorded queries of the configuration for the usage of every pod. The
+past of those two is read by `host_load.history` after a restart. Invariants: an answer to a Workload's query counts for
+pods of this Workload only, whatever its labels are. A failed query is listed in `refused` and affects no other query.
 
 Sources: https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries and #range-queries
 """
@@ -42,17 +42,18 @@ _RANGE: Final = re.compile(r"\[((?:\d+(?:ms|[smhdwy]))+)")
 _DURATION: Final = re.compile(r"(\d+)(ms|[smhdwy])")
 _UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 CONCURRENT_QUERIES: Final = 8
-"""Of Workloads. Chosen: Prometheus runs 20 queries at once by default and has other users."""
+"""Concurrent queries of Workloads. Chosen: Prometheus runs 20 queries at once by default and has other users."""
 READING_SECONDS: Final = 10.0
-"""Longest that Workloads' queries take in one reading, or half of the time after which a reading is stale; chosen."""
+"""Longest time of Workloads' queries in one reading; half of the staleness limit if that is shorter; chosen."""
 PROBE_LIMITS: Final = Limits(1 << 16, 2)
 USAGE_LIMITS: Final = Limits(256 << 20, 1_000_000)
-"""Of the configuration's own queries. Chosen: 150,000 pods (https://kubernetes.io/docs/setup/best-practices/cluster-large/)
-have 45 MB in an instant and, `history` asks for so little at a time, no more in a range."""
+"""Limits of the configuration's own queries. Chosen: 150,000 pods
+(https://kubernetes.io/docs/setup/best-practices/cluster-large/) have 45 MB in an instant answer. A range has no more,
+since `history` asks for little at a time."""
 MESSAGE_CHARACTERS: Final = 400
-"""Of a fault in a status; chosen."""
+"""Longest text of a fault in a status; chosen."""
 HISTOGRAMS: Final = (
-    "its series are native histograms and no numbers"
+    "its series are native histograms, not numbers"
     " (write: histogram_quantile(0.95, ...) for a latency, histogram_count(...) for a rate)"
 )
 _CONFIGURED: Final = "metricsSource.prometheus"
@@ -88,7 +89,7 @@ class _QueryFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of a Workload's query: values, and what its owner or only the log is told."""
+    """Outcome of a Workload's query: values, and the faults for its owner or only for the log."""
 
     values: Sequence[_Value] = ()
     fault: QueryFault | None = None
@@ -96,7 +97,7 @@ class _Outcome:
 
 
 class Series(NamedTuple):
-    """One pod's values in a range, at the moments where it has one: epoch seconds and usable numbers."""
+    """One pod's values in a range, where it has one: epoch seconds and usable numbers."""
 
     pod: str
     moments: list[float]
@@ -108,19 +109,19 @@ class PrometheusSource:
 
     Parameters
     ----------
-    session : where to ask; its timeout holds for each query.
-    settings : where it is, the templates, who may ask what, and the recorded queries of what pods use.
+    session : for the requests; its timeout holds for each query.
+    settings : address, templates, permissions of queries, and the recorded queries for the usage of pods.
     cache : ObjectCache
         The Workloads and their pods.
-    needs_usage : asked at each reading, whether the recorded queries are asked; `usage_range` asks them always.
-    stale_seconds : wall seconds after which a reading is too old: a reading takes half of them at most.
-    faults : counts and tells what made a part raise; None: only the query's own refusal tells of it.
+    needs_usage : called at each reading; whether the recorded queries run. `usage_range` always runs them.
+    stale_seconds : wall seconds after which a reading is too old: a reading takes at most half of them.
+    faults : counts and logs errors that a part raised; None: only the query's own refusal reports them.
 
     Notes
     -----
     Prometheus stamps an answer with the time of the query and looks back 5 minutes by default, so that an old value
-    seems to be new. Of a query that is a plain selector the time of each sample is asked for too. Of any other
-    expression nobody can tell; the time of the query stands for it.
+    seems to be new. For a query that is a plain selector, the time of each sample is queried too. For any other
+    expression that time is unknown, and the time of the query takes its place.
 
     A rate over two minutes divides by two minutes however young the counter is, so that a pod which has just started
     seems to be nearly idle: ``settling_seconds`` is the longest range in the recorded queries.
@@ -146,7 +147,7 @@ class PrometheusSource:
         self._stale_seconds = stale_seconds
         self._left_out = faults
         self._outcomes: dict[WorkloadQuery, tuple[float, _Outcome]] = {}
-        """The last of each query and when it was, in seconds of the monotonic clock."""
+        """The last outcome of each query and its time, in seconds of the monotonic clock."""
         texts = {"podCpuQuery": settings.pod_cpu_query, "podMemoryQuery": settings.pod_memory_query}
         self._cache = cache
         asked = {"nodeWaitingQuery": settings.node_waiting_query, "nodeThrottledQuery": settings.node_throttled_query}
@@ -158,17 +159,17 @@ class PrometheusSource:
         """Queries that gave nothing usable, with the reason, by owner and field."""
 
     async def read(self) -> Measured:
-        """Run all queries; one that fails says so in `refused`, the others go on.
+        """Run all queries; a failed one is listed in `refused`, and the others continue.
 
         Raises
         ------
         SourceDown
-            When Prometheus does not answer the simplest of queries.
+            When Prometheus does not answer the simplest query.
         """
-        # No tenant's query says whether it is up: theirs may be slow, or wrong, or not there.
+        # A tenant's query does not show whether Prometheus is up: it may be slow, wrong or absent.
         probed = await self._client.answer(_QUERY, {"query": "vector(1)"}, PROBE_LIMITS)
         if probed.get("status") != "success":
-            raise SourceDown(f"Prometheus refuses the simplest of queries: {_reason(probed)}")
+            raise SourceDown(f"Prometheus refuses the simplest query: {_reason(probed)}")
         refused: dict[str, str] = {}
         usage, services, nodes = await asyncio.gather(
             self._read_usage(refused), self._read_workloads(refused), self._read_nodes(refused)
@@ -177,7 +178,7 @@ class PrometheusSource:
         return Measured(services, usage, self._faults(), nodes)
 
     async def usage_range(self, resource: int, start: float, end: float, step: float) -> list[Series]:
-        """Return what pods used from ``start`` to ``end`` (epoch seconds, both included), every ``step`` seconds.
+        """Return the usage of pods from ``start`` to ``end`` (epoch seconds, both included), every ``step`` seconds.
 
         Raises
         ------
@@ -203,7 +204,7 @@ class PrometheusSource:
         return found
 
     async def _read_nodes(self, refused: dict[str, str]) -> list[NodeReading]:
-        """Return how the cpu of nodes that are there is fought for, as far as queries ask."""
+        """Return the cpu contention of the existing nodes, as far as queries cover it."""
         answers: dict[str, dict[str, _Value]] = {}
         for query in self._node_queries:
             answers[query.field] = {}
@@ -229,7 +230,7 @@ class PrometheusSource:
         return read
 
     async def _ask_usage(self, one: _UsageQuery) -> list[_Value] | str:
-        """Return what every pod uses, or why that is not known."""
+        """Return the usage of every pod, or the reason why it is unknown."""
         try:
             series = await self._vector(one.text, {}, USAGE_LIMITS)
             if not series:
@@ -248,7 +249,7 @@ class PrometheusSource:
             return self._tripped(one.name, error)
 
     async def _read_workloads(self, refused: dict[str, str]) -> list[Reading]:
-        """Ask the queries of Workloads in fair turns; fill in what was refused."""
+        """Run the queries of Workloads in fair turns; fill in the refused ones."""
         queries = self._queries.by_namespace()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(READING_SECONDS, self._stale_seconds / 2)
@@ -275,7 +276,7 @@ class PrometheusSource:
         return [reading for key, values in by_workload.items() for reading in merge(values, key)]
 
     def _faults(self) -> dict[str, QueryFault]:
-        """Return what is wrong with each Workload's queries, as one sentence."""
+        """Return the faults of each Workload's queries, as one sentence."""
         found: dict[str, QueryFault] = {}
         for query, (_, outcome) in self._outcomes.items():
             if outcome.fault is not None:
@@ -286,13 +287,13 @@ class PrometheusSource:
         return found
 
     def _tripped(self, what: str, error: Exception) -> str:
-        """Count and tell a query or an answer that makes a part raise; return the sentence for its owner."""
+        """Count and log a query or an answer that makes a part raise; return the sentence for its owner."""
         if self._left_out is not None:
             self._left_out.leave_out("query", what, error)
-        return f"it can't be asked, or its answer not be taken apart ({type(error).__name__})"
+        return f"it can't be sent, or its answer can't be parsed ({type(error).__name__})"
 
     async def _ask(self, query: WorkloadQuery, seconds: float) -> _Outcome:
-        """Ask one query of a Workload; one that makes a part raise is that Workload's fault and nobody else's."""
+        """Run one query of a Workload; an error that it raises counts as a fault of this Workload only."""
         try:
             return await self._ask_in_time(query, seconds)
         except Exception as error:  # noqa: BLE001 - one query that trips us must not take all others with it
@@ -300,7 +301,7 @@ class PrometheusSource:
             return _Outcome(fault=QueryFault("AnswerUnusable", sentence))
 
     async def _ask_in_time(self, query: WorkloadQuery, seconds: float) -> _Outcome:
-        """Ask one query of a Workload within so many seconds."""
+        """Run one query of a Workload within a number of seconds."""
         asked = self._queries.make(query)
         refused = QueryFault("QueryRefused", asked.refused[:MESSAGE_CHARACTERS]) if asked.refused else None
         if not asked.text:
@@ -320,8 +321,8 @@ class PrometheusSource:
         return _Outcome(fault=refused or QueryFault(reason, f"{asked.origin}: {sentence}"[:MESSAGE_CHARACTERS]))
 
     async def _values(self, query: WorkloadQuery, text: str, is_selector: bool, seconds: float) -> list[_Value]:
-        """Return one value for each pod that an answer names; of several for one pod the highest."""
-        # Prometheus itself gives up with us (timeout), and newer ones send no more than is read (limit).
+        """Return one value for each pod that an answer names: the highest if there are several."""
+        # Prometheus stops at the same timeout, and newer versions send no more than this client reads (limit).
         bounds = {"timeout": f"{seconds:.3f}", "limit": str(self._limits.series + 1)}
         series = await self._vector(text, bounds, self._limits)
         found: dict[str, _Value] = {}
@@ -347,7 +348,7 @@ class PrometheusSource:
         return [_Value(pod, value, min(wall, times.get(pod, wall))) for pod, value, wall in found.values()]
 
     def _pod_of(self, query: WorkloadQuery, series: object) -> str:
-        """Return the pod that a series speaks of: one of the Workload's namespace, or none."""
+        """Return the pod of a series if it is of the Workload's namespace, otherwise None."""
         labels = series.get("metric") if isinstance(series, dict) else None
         pod = labels.get(self._settings.pod_label) if isinstance(labels, dict) else None
         if not isinstance(labels, dict) or not isinstance(pod, str):
@@ -388,7 +389,7 @@ def _note_time(times: dict[str, float], found: _Value | None) -> None:
 
 
 def longest_range(query: str) -> float:
-    """Return the seconds of the longest range or subquery that a PromQL text names, as far as it names one."""
+    """Return the seconds of the longest range or subquery in a PromQL text, as far as it has one."""
     ranges = (_DURATION.findall(text) for text in _RANGE.findall(query))
     return max((sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in group) for group in ranges), default=0.0)
 
@@ -402,12 +403,12 @@ def _value(pod: str, series: object) -> _Value | None:
 
 
 def _values_of(series: list[object]) -> list[_Value]:
-    """In a thread: take the answer of a recorded query apart, which has a series for every pod of the cluster."""
+    """In a thread: parse the answer of a recorded query, which has a series for every pod of the cluster."""
     return [value for value in (_value(_pod(each), each) for each in series) if value is not None]
 
 
 def _dated(values: list[_Value], stamps: list[_Value]) -> list[_Value]:
-    """In a thread: return values with the times of their own samples, where these are known."""
+    """In a thread: return values with the times of their own samples, as far as known."""
     times: dict[str, float] = {}
     for stamp in stamps:
         _note_time(times, stamp)
@@ -415,7 +416,7 @@ def _dated(values: list[_Value], stamps: list[_Value]) -> list[_Value]:
 
 
 def _pod(series: object) -> str:
-    """Return the pod that a series of the configuration's own queries speaks of."""
+    """Return the pod of a series of the configuration's own queries."""
     labels = series.get("metric") if isinstance(series, dict) else None
     if not isinstance(labels, dict):
         return ""
@@ -424,14 +425,14 @@ def _pod(series: object) -> str:
 
 
 def _node(series: object) -> str:
-    """Return the node that a series speaks of."""
+    """Return the node of a series."""
     labels = series.get("metric") if isinstance(series, dict) else None
     node = labels.get("node") if isinstance(labels, dict) else None
     return node if isinstance(node, str) else ""
 
 
 def _matrix(query: _UsageQuery, answer: dict[str, Any]) -> list[Series]:
-    """In a thread: take the answer of a range query apart."""
+    """In a thread: parse the answer of a range query."""
     if answer.get("status") != "success":
         raise SourceDown(f"{query.name}: {_reason(answer)}")
     data = answer.get("data")

@@ -1,8 +1,8 @@
-"""Asks a Prometheus over HTTP: who asks, how it is trusted, and how much of an answer is read.
+"""Queries a Prometheus over HTTP: with its credentials, its trusted certificates and the limits of an answer.
 
-Called by `prometheus`. Token, certificates and secret headers are files that are replaced in place, as projected
-volumes are: the token is read again once a minute and when the server refuses it, the others when a file changes.
-Invariant: of an answer no more is read than its limit; the connection is closed there.
+Called by `prometheus`. Token, certificates and secret headers are files that are replaced in place, as in projected
+volumes. The token is read again once a minute and when the server refuses it, the others when a file changes.
+Invariant: an answer is read up to its limit; there the connection is closed.
 
 Source: https://prometheus.io/docs/prometheus/latest/querying/api/
 """
@@ -26,14 +26,14 @@ from cotide_operator.config.metric_settings import HeaderSettings, PrometheusSou
 from cotide_operator.usage.sources import THREAD_ABOVE_BYTES, SourceDown
 
 REFUSALS: Final = (400, 422, 503)
-"""Prometheus' words for a query that it can't parse, run, or end in time: an answer, with the reason in it."""
+"""Statuses of Prometheus for a query that it can't parse, run, or end in time: an answer with the reason."""
 POSTED_ABOVE_CHARACTERS: Final = 4000
-"""Of a query; chosen: proxies take lines of 8 kB, and quoting can double it."""
+"""Length of a query above which it is posted; chosen: proxies take lines of 8 kB, and quoting can double it."""
 SECRET_BYTES: Final = 1 << 20
-"""Of a token, certificate or key file; as much as a Secret can hold."""
+"""Limit of a token, certificate or key file: the size of a Secret."""
 _TLS: Final = TrustSettings("tls.caFile", "tls.serverName", "a certificate or key of tls")
 _SERIES: Final = b'"metric"'
-"""Stands once in each series of an answer; in a label's value its quotes would be escaped."""
+"""Occurs once in each series of an answer; in a label's value its quotes would be escaped."""
 
 
 class AnswerTooLarge(SourceDown):
@@ -41,7 +41,7 @@ class AnswerTooLarge(SourceDown):
 
 
 class Limits(NamedTuple):
-    """How much of one answer is read."""
+    """Limits of one answer."""
 
     bytes: int
     series: int
@@ -73,21 +73,21 @@ class PrometheusClient:
         AnswerTooLarge
             When it has more bytes or series than the limits.
         SourceDown
-            When nobody answers in time, or the answer is not Prometheus'.
+            When no answer comes in time, or the answer is not from Prometheus.
         """
         refused, body = await self._send(path, parameters, limits)
         if refused and self._token is not None:
             self._token.forget()
             refused, body = await self._send(path, parameters, limits)
         if refused:
-            raise SourceDown(f"{self._url}{path} answers 401: it does not know who asks")
+            raise SourceDown(f"{self._url}{path} answers 401: it does not accept the credentials")
         return await asyncio.to_thread(_decoded, body) if len(body) > THREAD_ABOVE_BYTES else _decoded(body)
 
     async def _send(self, path: str, parameters: Mapping[str, str], limits: Limits) -> tuple[bool, bytes]:
-        """Return whether we were refused for who we are, and the body."""
+        """Return whether the credentials were refused, and the body."""
         url = f"{self._url}{path}"
         posted = len(parameters.get("query", "")) > POSTED_ABOVE_CHARACTERS
-        # Not compressed: a few bytes on the wire could stand for any number in memory.
+        # Not compressed: a few bytes on the wire could expand to any size in memory.
         extra = {name: header.text() for name, header in self._extra.items()}
         headers = {"Accept-Encoding": "identity", **extra, **self._authorization()}
         try:
@@ -124,7 +124,7 @@ class PrometheusClient:
         return {"Authorization": header}
 
     def _trust(self) -> ssl.SSLContext | None:
-        """Return the TLS settings of an https source, made anew when one of its files changed."""
+        """Return the TLS settings of an https source, made again after a change of its files."""
         if not self._url.startswith("https:"):
             return None
         paths = (self._tls.ca_file, self._tls.certificate_file, self._tls.key_file)
@@ -157,12 +157,12 @@ class _Header:
         self._text = ""
 
     def text(self) -> str:
-        """Return what is sent now.
+        """Return the current value.
 
         Raises
         ------
         SourceDown
-            When the file or the variable gives no value; names it.
+            When the file or the variable has no value; the error names it.
         """
         settings = self._settings
         if settings.value is not None:
@@ -197,7 +197,7 @@ def _contents(path: Path) -> bytes:
 
 
 async def _read(response: aiohttp.ClientResponse, limits: Limits) -> bytes:
-    """Return the body; stop reading where it is beyond its limits."""
+    """Return the body; stop reading at its limits."""
     pieces: list[bytes] = []
     size = series = 0
     rest = b""

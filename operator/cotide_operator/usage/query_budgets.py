@@ -1,9 +1,9 @@
 """Budgets of namespaces at a Prometheus: slow queries of one namespace delay no other.
 
-Called by `prometheus` at each reading. Namespaces take turns and share the queries in flight, as `fair_queue` describes
-it. Each has a few seconds from its first query on. Namespaces that used much time lately come after all others, and
-within a namespace the queries that were not reached last time come first.
-Invariant: a reading ends at its deadline, and what was not asked by then is absent from the result.
+Called by `prometheus` at each reading. Namespaces take turns and share the queries in flight, as `fair_queue`
+describes. Each has a few seconds from its first query on. Namespaces that recently used much time come after all
+others. Within a namespace, the queries that were not reached last time come first. Invariant: a reading ends at its
+deadline, and queries not sent by then are absent from the result.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Query = TypeVar("Query")
 Answer = TypeVar("Answer")
 
 DECAY: Final = 0.5
-"""Of the seconds used, at each reading; chosen: a few readings later no use counts any more."""
+"""Factor on the used seconds at each reading; chosen: after a few readings old usage no longer counts."""
 MUCH: Final = 0.25
-"""Of a namespace's seconds, above which what it used lately is much; chosen: half of them in the last reading."""
+"""Share of a namespace's seconds above which its recent usage is high; chosen: half of them in the last reading."""
 
 
 class QueryBudgets(Generic[Query, Answer]):
-    """Asks the queries of many namespaces, each of them within its budget.
+    """Runs the queries of many namespaces, each namespace within its budget.
 
     Parameters
     ----------
     concurrent : queries in flight, all namespaces together.
-    per_namespace : of one.
+    per_namespace : queries in flight of one namespace.
     seconds : wall seconds that a namespace has from its first query on.
     """
 
@@ -47,13 +47,13 @@ class QueryBudgets(Generic[Query, Answer]):
         ask: Callable[[Query, float], Awaitable[Answer]],
         deadline: float,
     ) -> dict[Query, Answer]:
-        """Ask what can be asked and return the answers by query.
+        """Run as many queries as the budgets allow and return the answers by query.
 
         Parameters
         ----------
-        queries : by namespace; no query is in two of them.
-        ask : asks one within so many seconds; raises nothing but what ends the operator.
-        deadline : second of the event loop's clock at which no query is asked any more.
+        queries : by namespace; a query belongs to one namespace.
+        ask : runs one query within a number of seconds; raises only errors that end the operator.
+        deadline : second of the event loop's clock; later no further query is sent.
         """
         loop = asyncio.get_running_loop()
         light, heavy = self._queued(queries)
@@ -86,7 +86,7 @@ class QueryBudgets(Generic[Query, Answer]):
         return answers
 
     def _queued(self, queries: Mapping[str, Sequence[Query]]) -> tuple[FairQueue[Query], FairQueue[Query]]:
-        """Return the queries of the namespaces that used little lately, and of those that used much."""
+        """Return the queries of the namespaces with low recent usage, and of those with high recent usage."""
         self._used = {space: self._used.get(space, 0.0) * DECAY for space in queries}
         light: FairQueue[Query] = FairQueue(slots=self._concurrent, slots_each=self._per_namespace)
         heavy: FairQueue[Query] = FairQueue(shares_with=light)
@@ -101,7 +101,7 @@ class QueryBudgets(Generic[Query, Answer]):
 
 
 def _turn(*queues: FairQueue[Query]) -> tuple[FairQueue[Query], str] | None:
-    """Return the first queue that has a tenant whose turn it is, and that tenant."""
+    """Return the first queue with a tenant to serve, and that tenant."""
     return next(((queue, tenant) for queue in queues if (tenant := queue.turn()) is not None), None)
 
 

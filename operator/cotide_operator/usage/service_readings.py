@@ -1,4 +1,4 @@
-"""What is measured of online services, as the Workload controller wants to know it.
+"""Measurements of online services for the Workload controller.
 
 Filled by the usage feed, read by `controllers`. Invariant: ``violations`` only counts up while the operator lives.
 """
@@ -13,12 +13,12 @@ Reason = Literal["QueryRefused", "QueryFailed", "QueryTooSlow", "AnswerTooLarge"
 REASONS: Final[frozenset[str]] = frozenset(
     {"QueryRefused", "QueryFailed", "QueryTooSlow", "AnswerTooLarge", "AnswerUnusable", "QueriesAsked"}
 )
-"""Of the condition ``Misconfigured`` where it speaks of queries; ``QueriesAsked`` once nothing is wrong any more."""
+"""Reasons of the condition ``Misconfigured`` about queries; ``QueriesAsked`` once all of them work again."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryFault:
-    """Why a Workload's query gives nothing: shown in its condition ``Misconfigured``."""
+    """The reason why a Workload's query gives no value: shown in its condition ``Misconfigured``."""
 
     reason: Reason
     message: str
@@ -26,7 +26,7 @@ class QueryFault:
 
 @dataclass(frozen=True, slots=True)
 class ServiceReading:
-    """The latest of one Workload: all its pods together."""
+    """The latest values of one Workload: all its pods together."""
 
     requests_per_second: float | None = None
     """Summed over its pods; None while unknown (never zero in its place)."""
@@ -41,20 +41,20 @@ class ServiceReadings(Protocol):
 
     @property
     def faults(self) -> Mapping[str, QueryFault] | None:
-        """What is wrong with queries, by Workload; None before they were asked."""
+        """Return the faults of queries, by Workload; None before the first query."""
         ...
 
     def get(self, workload_key: str) -> ServiceReading | None:
-        """Return the latest reading, or None when nothing fresh is known."""
+        """Return the latest reading, or None without a fresh one."""
         ...
 
 
 class NoReadings:
-    """Stands where no metrics source is configured."""
+    """The readings without a metrics source."""
 
     faults: Mapping[str, QueryFault] | None = None
 
     def get(self, workload_key: str) -> ServiceReading | None:
-        """Know nothing."""
+        """Return None."""
         del workload_key
         return None

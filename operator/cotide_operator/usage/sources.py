@@ -1,8 +1,8 @@
-"""What a source of measurements says, and the simplest one: a text endpoint of fake nodes.
+"""Readings of a source of measurements, and the simplest source: a text endpoint of fake nodes.
 
 Sources are read by `usage_feed` at its interval: Prometheus (`prometheus`), the metrics API (`metrics_api`), or
-`TextSource`. A source says what it saw and when; it judges nothing. Invariant: a value that is no finite number >= 0
-leaves a source as None, never as zero.
+`TextSource`. A source returns values with their times and does not judge them. Invariant: a value that is not a finite
+number >= 0 leaves a source as None, never as zero.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -31,13 +31,13 @@ LATENCY_NAME: Final = "cotide_sim_service_latency_p95_milliseconds"
 CPU_NAME: Final = "cotide_sim_pod_cpu_usage_millicores"
 MEMORY_NAME: Final = "cotide_sim_pod_memory_usage_bytes"
 _REST_OF_LINE: Final = r"\{([^}\n]*)\}[ \t]+(\S+)(?:[ \t]+(-?\d{1,18}))?[ \t\r]*$"
-"""A stamp has at most 18 digits, as many as an int64 holds: a line with more is none of an exposition. Of the same line
-in every part: a brace that is never closed must not have the whole rest looked through, for each line anew."""
+"""A stamp has at most 18 digits, as many as an int64 holds: a line with more is invalid. Every part matches within one
+line: otherwise an unclosed brace would start a search of the whole rest for each line."""
 _SERVICE_LINE: Final = re.compile(rf"^({RPS_NAME}|{LATENCY_NAME}){_REST_OF_LINE}", re.MULTILINE)
 _USAGE_LINE: Final = re.compile(rf"^({CPU_NAME}|{MEMORY_NAME}){_REST_OF_LINE}", re.MULTILINE)
 _LABEL: Final = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
 THREAD_ABOVE_BYTES: Final = 200_000
-"""Longer answers are taken apart in a thread: a few milliseconds of the event loop otherwise (chosen)."""
+"""Longer answers are parsed in a thread: otherwise they take a few milliseconds of the event loop (chosen)."""
 
 
 class SourceDown(ClusterError):
@@ -45,20 +45,20 @@ class SourceDown(ClusterError):
 
 
 TEXT_BYTES: Final = 256 << 20
-"""Of a text endpoint; chosen: 200,000 pods with four numbers each have 100 MB."""
+"""Limit of a text endpoint; chosen: 200,000 pods with four numbers each have 100 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a source says of one online pod.
+    """A source's values of one online pod.
 
     Attributes
     ----------
     pod : ``namespace/name``.
     requests_per_second, latency_p95_milliseconds : None where the source has no usable number.
-    rate_wall_seconds, latency_wall_seconds : epoch seconds at which each was so.
-    workload : whose query gave it: it counts for pods of this Workload only. None of a source that asks for no
-        Workload's sake.
+    rate_wall_seconds, latency_wall_seconds : epoch seconds of each value.
+    workload : the owner of the query: the value counts for pods of this Workload only. None from a source without
+        queries of Workloads.
     """
 
     pod: str
@@ -70,14 +70,14 @@ class Reading:
 
 
 class UsageReading(NamedTuple):
-    """What a source says of one resource of one pod of any class.
+    """A source's value of one resource of one pod of any class.
 
     Attributes
     ----------
     pod : ``namespace/name``.
     resource : `CPU` or `MEMORY`.
     value : millicores or bytes; None where the source has no usable number.
-    wall_seconds : epoch second at which it was so.
+    wall_seconds : epoch second of the value.
     """
 
     pod: str
@@ -87,14 +87,14 @@ class UsageReading(NamedTuple):
 
 
 class NodeReading(NamedTuple):
-    """What a source says of how the cpu of one node is fought for.
+    """A source's values of the cpu contention on one node.
 
     Attributes
     ----------
     node : its name.
-    waiting_share : of its time, for which the service waits for a cpu that waits most; None where nobody tells.
-    throttled : whether a service there is held back by a limit of its own.
-    wall_seconds : epoch second at which it was so.
+    waiting_share : share of time that the longest waiting service waits for a cpu; None where unknown.
+    throttled : whether a service on it is throttled by its own limit.
+    wall_seconds : epoch second of the value.
     """
 
     node: str
@@ -110,7 +110,7 @@ class Measured:
     services: list[Reading] = field(default_factory=list)
     usage: list[UsageReading] = field(default_factory=list)
     faults: dict[str, QueryFault] = field(default_factory=dict)
-    """What is wrong with a Workload's queries, by its key."""
+    """Faults of a Workload's queries, by its key."""
     nodes: list[NodeReading] = field(default_factory=list)
 
 
@@ -119,12 +119,12 @@ class Source(Protocol):
 
     @property
     def settling_seconds(self) -> float:
-        """Wall seconds after a pod's start for which what is said of its use is too low to be taken."""
+        """Return the wall seconds after a pod's start while its measured usage is too low to be used."""
         ...
 
     @property
     def refused(self) -> dict[str, str]:
-        """What gave nothing usable at the last reading, with the reason."""
+        """Queries without a usable result at the last reading, with the reason."""
         ...
 
     async def read(self) -> Measured:
@@ -133,19 +133,19 @@ class Source(Protocol):
 
 
 def usable(text: object) -> float | None:
-    """Return a number that can be a rate, a latency or a use; None for NaN, infinity, negatives and anything else.
+    """Return a number that can be a rate, a latency or a usage; None for NaN, infinity, negatives and anything else.
 
-    Beyond `MAX_EXACT_INT` a number is no measurement either: what can't be is unknown, and neither zero nor very much.
+    A number beyond `MAX_EXACT_INT` is invalid, too: an impossible value is unknown, neither zero nor very large.
     """
     try:
-        value = float(text)  # type: ignore[arg-type]  # whatever came from the network; refused just below
+        value = float(text)  # type: ignore[arg-type]  # any type from the network; refused below
     except (TypeError, ValueError, OverflowError):
         return None
-    return value if 0.0 <= value <= MAX_EXACT_INT else None  # NaN is in no order
+    return value if 0.0 <= value <= MAX_EXACT_INT else None  # NaN fails both comparisons
 
 
 def merge(values: Iterable[tuple[str, bool, float | None, float]], workload: str | None = None) -> list[Reading]:
-    """Join rates and latencies of the same pods, each with its own time; what no pod can have is unknown.
+    """Join rates and latencies of the same pods, each with its own time; an impossible value is unknown.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def parse_text(text: str, now: float) -> Iterable[tuple[str, bool, float | None,
 
 
 def parse_usage(text: str, now: float) -> Iterable[UsageReading]:
-    """Yield what an exposition says of each pod's use."""
+    """Yield each pod's usage from an exposition."""
     for name, labels, value, stamp in _USAGE_LINE.findall(text):
         pod = _pod(labels)
         if pod:
@@ -211,12 +211,12 @@ def _pod(labels: str) -> str:
 
 
 async def fetch(session: aiohttp.ClientSession, url: str) -> bytes:
-    """Return what a GET gives with status 200.
+    """Return the body of a GET with status 200.
 
     Raises
     ------
     SourceDown
-        When nobody answers in time, the answer has another status, or is larger than `TEXT_BYTES`.
+        When no answer comes in time, or the answer has another status or is larger than `TEXT_BYTES`.
     """
     try:
         async with session.get(url) as response:

@@ -1,11 +1,11 @@
 """The usage feed: measured request rates and latencies become `ServiceSampled` events.
 
-Runs beside the loop; reads a source at its interval, keeps what is fresh, tells the loop, the forecast scores and (as
-`ServiceReadings`) the Workload controller, and hands what pods use to `host_load`. Invariant: what is missing, stale,
-NaN, infinite, negative or beyond measure is dropped and counted, and never becomes a zero; what a Workload's query
-gave counts for its own pods only; a service whose rate stops coming counts with its highest rate of the recent past
-until it comes again; a reading or an answer that makes a part raise is left out and ends nothing else; a source that
-is down costs one log line when it goes and one when it is back.
+It runs next to the loop and reads a source at its interval. Fresh values go to the loop, to the forecast scores and (as
+`ServiceReadings`) to the Workload controller; the usage of pods goes to `host_load`. Invariants: a value that is
+missing, stale, NaN, infinite, negative or too large is dropped and counted, and never becomes a zero. A value from a
+Workload's query counts for its own pods only. When the rate of a service stops coming, its highest recent rate counts
+until the rate comes again. A reading or an answer that makes a part raise is skipped and ends nothing else. A source
+that is down costs one log line when it goes down and one when it is back.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from cotide_operator.usage.sources import NodeReading, Reading, Source, SourceDo
 _LOG = logging.getLogger(__name__)
 
 REFUSALS_LOGGED: Final = 10
-"""Lines about queries in one reading; chosen: tenants write queries, and must not fill the log."""
+"""Log lines about queries in one reading; chosen: tenants write queries, and must not fill the log."""
 
 
 @dataclass(slots=True)
 class _Latest:
-    """The last usable values of one pod, each with the monotonic second at which it came."""
+    """The last usable values of one pod, each with the monotonic second of its arrival."""
 
     pod: Pod
-    """As the engine knew it; another object where it was translated anew, for a new engine maybe."""
+    """The pod as the engine knew it; a new translation, as for a new engine, makes another object."""
     peak: RecentPeak
     requests_per_second: float | None = None
     latency_p95_milliseconds: float | None = None
@@ -52,29 +52,29 @@ class _Latest:
 
     @property
     def fresh_until(self) -> float:
-        """The monotonic second up to which either is fresh."""
+        """Return the monotonic second at which both values become stale."""
         return max(self.rate_until, self.latency_until)
 
     @property
     def rate(self) -> float | None:
-        """What the engine is told: the last rate, or the recent peak once it stopped coming."""
+        """The rate for the engine: the last rate, or the recent peak once the rate stopped coming."""
         return self.peak.highest if self.silent else self.requests_per_second
 
 
 class UsageSink(Protocol):
-    """Who makes something of what pods use."""
+    """A consumer of the usage of pods."""
 
     async def take(self, readings: list[UsageReading]) -> None:
-        """Take in one reading of the source; nothing was read while the source is down."""
+        """Take in one reading of the source, which is empty while the source is down."""
         ...
 
     def usage_of(self, pod_key: str) -> Usage | None:
-        """Return the last reading of a pod that is fresh, by the operator's clock; None where there is none."""
+        """Return the last fresh reading of a pod, by the operator's clock; None when there is none."""
         ...
 
 
 class UsageFeed:
-    """Reads a source for ever.
+    """Reads a source until cancelled.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class UsageFeed:
     tell : callable
         Puts an event into the loop's next cycle.
     usage : UsageSink, optional
-        Called after each reading, with nothing when the source is down.
+        Called after each reading, with an empty one when the source is down.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class UsageFeed:
         """By Workload and pod."""
         self.faults: Mapping[str, QueryFault] | None = None
         self._fought_for: set[str] = set()
-        """Nodes of which the last that was told is not that nobody waits."""
+        """Nodes with a last event that reports contention."""
         self._up: bool | None = None
         self._refused: dict[str, str] = {}
 
@@ -126,7 +126,7 @@ class UsageFeed:
             await asyncio.sleep(max(0.0, self._settings.interval_seconds - (time.monotonic() - started)))
 
     async def read_once(self) -> None:
-        """Read the source once and spread what is usable."""
+        """Read the source once and distribute the usable values."""
         try:
             measured = await self._source.read()
         except SourceDown as error:
@@ -134,12 +134,12 @@ class UsageFeed:
             return
         except Exception as error:  # noqa: BLE001 - an answer that trips us is no answer; the next one may be better
             self._left_out.leave_out("source", type(self._source).__name__, error)
-            await self._nothing(f"its answer can't be taken apart: {described(error)}")
+            await self._nothing(f"its answer can't be parsed: {described(error)}")
             return
         self._state(up=True)
         self._emit_refusals(self._source.refused)
         self.faults = measured.faults
-        # In turns: fifty thousand of them would hold up decisions for a third of a second.
+        # In parts: fifty thousand values would hold up decisions for a third of a second.
         await in_turns(self._take_guarded, measured.services)
         self._emit_contention(measured.nodes)
         self._assume_peaks()
@@ -173,11 +173,11 @@ class UsageFeed:
         )
 
     def usage_of(self, pod_key: str) -> Usage | None:
-        """Return the last reading of a pod that is fresh, by the operator's clock; None where there is none."""
+        """Return the last fresh reading of a pod, by the operator's clock; None when there is none."""
         return self._usage.usage_of(pod_key) if self._usage is not None else None
 
     async def _nothing(self, why: str) -> None:
-        """Go on without an answer."""
+        """Continue without an answer."""
         self._state(up=False, why=why)
         self._assume_peaks()
         await self._hand_over([])
@@ -203,7 +203,7 @@ class UsageFeed:
         if reading.workload is not None and reading.workload != pod.workload:
             return  # another Workload's query named this pod
         given = (reading.requests_per_second, reading.latency_p95_milliseconds)
-        # A value that is no longer scraped says nothing about the other one.
+        # A value that is no longer scraped does not affect the other one.
         rate_left = self._left(reading.rate_wall_seconds) if given[0] is not None else None
         latency_left = self._left(reading.latency_wall_seconds) if given[1] is not None else None
         if rate_left is None and latency_left is None:
@@ -214,7 +214,7 @@ class UsageFeed:
         self._metrics.samples.labels("taken").inc()
         pods = self._latest.setdefault(pod.workload, {})
         latest = pods.get(reading.pod)
-        if latest is None or latest.pod.uid != pod.uid:  # one that only has the name has nothing of the former
+        if latest is None or latest.pod.uid != pod.uid:  # a new pod of the same name inherits nothing
             latest = pods[reading.pod] = _Latest(pod, RecentPeak(self._settings.recent_peak_seconds))
         now = time.monotonic()
         before = (latest.pod, latest.rate, latest.latency_p95_milliseconds)
@@ -227,18 +227,18 @@ class UsageFeed:
         latest.latency_until = now + (latency_left or 0.0)
         if latest.latency_p95_milliseconds is not None:
             self._forecast_scores.sampled(pod, latest.latency_p95_milliseconds, self._clock.now())
-        # The engine needs a rate; a latency alone is told with the last rate that was known.
+        # The engine needs a rate; a latency alone goes out with the last known rate.
         is_news = before[0] is not pod or (latest.rate, latest.latency_p95_milliseconds) != before[1:]
         if latest.rate is not None and is_news:
             self._emit(ServiceSampled(pod.key, latest.rate, latest.latency_p95_milliseconds))
 
     def _left(self, wall_seconds: float) -> float | None:
-        """Return for how many seconds a value of such a time is still fresh; None when it is stale."""
+        """Return how many seconds a value of this time stays fresh; None when it is stale."""
         left = self._settings.stale_after_seconds - max(0.0, time.time() - wall_seconds)
         return None if left < 0.0 else left
 
     def _emit_contention(self, readings: Sequence[NodeReading]) -> None:
-        """Tell of nodes whose cpu is fought for, and once of each where that is over: most are quiet, always."""
+        """Emit events for nodes with cpu contention, and one event when it ends: most nodes are always quiet."""
         oldest = time.time() - self._settings.stale_after_seconds
         for reading in readings:
             is_quiet = not reading.waiting_share and not reading.throttled
@@ -249,10 +249,10 @@ class UsageFeed:
             (self._fought_for.discard if is_quiet else self._fought_for.add)(reading.node)
 
     def _assume_peaks(self) -> None:
-        """Tell the recent peak of each service whose rate has just stopped coming.
+        """Emit the recent peak of each service when its rate has just stopped coming.
 
-        The last rate would do for a moment, but rates rise and fall within hours: a feed that fell silent at night must
-        not let batch work pile up beside the services of the morning.
+        The last rate is good for a moment, but rates rise and fall within hours. A feed that stops at night must not
+        let batch work pile up next to the services of the morning.
         """
         now = time.monotonic()
         for workload, pods in self._latest.items():

@@ -1,8 +1,8 @@
-"""Which query gives a Workload's rate or latency: the administrator's template, or its own where that is allowed.
+"""Chooses the query for a Workload's rate or latency: the administrator's template, or its own where that is allowed.
 
 Called by `prometheus` for each query in its turn. A template gets the Workload's namespace and the names of its pods, a
-tenant's own query its namespace, in every selector (see `promql`). Invariant: without the administrator's word
-"unrestricted" no query leaves here that could read another namespace's series.
+tenant's own query its namespace, in every selector (see `promql`). Invariant: unless the administrator sets
+"unrestricted", each query can read its own namespace's series only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEMPLATES: Final[dict[Field, str]] = {
     "latencyQuery": "metricsSource.prometheus.workloadQueries.latency",
 }
 NAMED_PODS: Final = 200
-"""Pods that a selector names one by one; of more, what their names begin with. Chosen: 200 names make 10 kB."""
+"""Pods that a selector names one by one; beyond it, the beginnings of their names. Chosen: 200 names make 10 kB."""
 _POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -36,19 +36,19 @@ class WorkloadQuery(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As logs and messages name it."""
+        """Return its name for logs and messages."""
         return f"{self.workload} {self.field}"
 
 
 class Asked(NamedTuple):
-    """What is sent for a query.
+    """The text that is sent for a query, and its origin.
 
     Attributes
     ----------
-    text : PromQL; empty where there is nothing to ask.
+    text : PromQL; empty for no query.
     is_selector : whether timestamp() of it gives the samples' own times.
-    origin : the field that it comes from, as messages name it.
-    refused : why the Workload's own query is not asked; empty where it has none or it is.
+    origin : the field that it comes from, for messages.
+    refused : why the Workload's own query is not sent; empty where it has none or it is sent.
     """
 
     text: str
@@ -62,7 +62,7 @@ class WorkloadQueries:
 
     Parameters
     ----------
-    settings : templates, and who may bring queries of their own.
+    settings : templates, and the namespaces that may bring their own queries.
     cache : the Workloads and their pods.
     """
 
@@ -72,10 +72,10 @@ class WorkloadQueries:
         texts = {"rpsQuery": settings.rps, "latencyQuery": settings.latency}
         self._templates = {field: PromQuery.parse(text) for field, text in texts.items() if text is not None}
         self._made: dict[WorkloadQuery, tuple[object, Asked]] = {}
-        """What was made of what, so that a query is parsed again only when it or the pods changed."""
+        """Queries that were made and their inputs: a query is parsed again only when it or the pods changed."""
 
     def by_namespace(self) -> dict[str, list[WorkloadQuery]]:
-        """Return every query that may be asked, and forget those of Workloads that are gone."""
+        """Return every allowed query, and forget those of Workloads that are gone."""
         found: dict[str, list[WorkloadQuery]] = {}
         for key, workload in self._cache.workloads.items():
             namespace = workload.metadata.namespace
@@ -88,7 +88,7 @@ class WorkloadQueries:
         return found
 
     def make(self, query: WorkloadQuery) -> Asked:
-        """Return what is to be sent; nothing for a Workload without pods, or one that is gone."""
+        """Return the text to send; empty for a Workload without pods, or one that is gone."""
         workload = self._cache.workloads.get(query.workload)
         if workload is None:
             return Asked("", False, "")
@@ -134,7 +134,7 @@ class WorkloadQueries:
 
 
 def pod_pattern(names: Iterable[str]) -> str:
-    """Return a regular expression for names of pods: each of them, or of very many what they begin with."""
+    """Return a regular expression for names of pods: all names, or for very many their beginnings."""
     usable = [name for name in names if _POD_NAME.fullmatch(name)]
     if len(usable) > NAMED_PODS:
         first, last = min(usable), max(usable)
@@ -146,7 +146,7 @@ def pod_pattern(names: Iterable[str]) -> str:
 
 
 def is_plain_selector(text: str) -> bool:
-    """Whether a query that is asked as it stands is a plain selector; False where it can't be parsed here."""
+    """Whether a query that is sent unchanged is a plain selector; False when it can't be parsed here."""
     try:
         return PromQuery.parse(text).is_selector
     except QueryRefused:

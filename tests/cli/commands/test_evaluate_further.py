@@ -38,7 +38,7 @@ def test_a_learning_curve_scores_the_same_test_rows_from_an_eighth_to_all_of_the
     assert run(monkeypatch, *arguments) == 0
     said = capsys.readouterr().out
     assert "0.125 of the cells" in said
-    assert "Splits in which the logistic base lies under the trees inside what was measured: qos.csv " in said
+    assert "Splits in which the logistic base lies under the trees inside the measured range: qos.csv " in said
 
 
 def test_a_reliability_diagram_counts_every_test_row_of_every_split_once(

@@ -132,7 +132,7 @@ def test_a_job_is_named_in_each_of_kubectls_ways(
         (("pod/",), "name: is missing: cotide explain pod NAME, or pod/NAME"),
         (("job/a", "b"), "name: is given twice: 'job/a' has one"),
         (("deploy/a",), "kind: 'deploy' is not one of 'pod', 'job'"),
-        (("pod/a/b",), "name: 'a/b' is no name that an object can have"),
+        (("pod/a/b",), "name: 'a/b' is not a valid name of an object"),
     ],
 )
 def test_what_names_no_pod_or_job_is_refused_in_a_sentence(

@@ -17,7 +17,7 @@ from cotide_core.consolidation.removal.drain_plan import Emptying
 from cotide_core.consolidation.removal.watching import Acts, GivenBack
 from cotide_core.recording.ledger import NO_LEDGER
 
-NO_EPOCH = "is no epoch second from 1970 to the year 9999"
+NO_EPOCH = "is not an epoch second from 1970 to the year 9999"
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -31,17 +31,20 @@ def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("apiserver", "--port", "0", "--event-ttl", "nan"), "--event-ttl: nan is no number of seconds"),
-        (("apiserver", "--port", "0", "--bookmark-seconds", "nan"), "--bookmark-seconds: nan is no number of seconds"),
-        (("demo", "--seconds", "nan"), "--seconds: nan is no number of seconds"),
-        (("demo", "--seconds", "inf"), "--seconds: inf is no number of seconds"),
+        (("apiserver", "--port", "0", "--event-ttl", "nan"), "--event-ttl: nan is not a number of seconds"),
+        (
+            ("apiserver", "--port", "0", "--bookmark-seconds", "nan"),
+            "--bookmark-seconds: nan is not a number of seconds",
+        ),
+        (("demo", "--seconds", "nan"), "--seconds: nan is not a number of seconds"),
+        (("demo", "--seconds", "inf"), "--seconds: inf is not a number of seconds"),
         (("demo", "--page", "no/folder/page.html"), "--page: there is no folder no/folder"),
         (("demo", "--page", "/"), "--page: / is a folder; name a file"),
-        (("demo", "--speed", "0"), "--speed: 0 is no speed of the demo's clock; 1 to 60"),
+        (("demo", "--speed", "0"), "--speed: 0 is not a speed of the demo's clock; 1 to 60"),
         (("simulate", "--generate", "synth1", "--report", "/"), "--report: / is a folder; name a file"),
         (("simulate", "--generate", "synth1", "--swf", "/dev/null"), "--swf: /dev/null is a file; name a folder"),
-        (("nodes", "--speed", "nan"), "--speed: nan is no speed-up: it must be a number above 0"),
-        (("nodes", "--speed", "1e308"), "--speed: 1e+308 is no speed that pods can be run at; 1e-06 to 1e+06"),
+        (("nodes", "--speed", "nan"), "--speed: nan is not a speed-up: it must be a number above 0"),
+        (("nodes", "--speed", "1e308"), "--speed: 1e+308 is not a possible speed of pods; 1e-06 to 1e+06"),
         (("nodes", "--origin-seconds", "1e308"), f"--origin-seconds: 1e+308 {NO_EPOCH}"),
         (("nodes", "--origin-seconds", "-1"), f"--origin-seconds: -1 {NO_EPOCH}"),
         (("demo", "--seconds", "1e308"), "--seconds: 1e+308 is too long; 604,800, a week, is the most"),
@@ -266,7 +269,7 @@ def test_what_no_pod_can_be_called_is_refused_before_anybody_is_asked(
     name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(monkeypatch, "explain", "pod", name, "--kubeconfig", "none") == 2
-    assert "is no name that an object can have" in capfd.readouterr().err
+    assert "is not a valid name of an object" in capfd.readouterr().err
 
 
 def test_an_empty_name_of_a_pod_is_reported_as_missing(

@@ -172,7 +172,7 @@ def test_a_node_that_can_not_be_uncordoned_is_told_and_a_second_signal_ends_it_a
         _, said = running.communicate(timeout=SOON)
     server.call(server.server.faults.clear)
     assert running.returncode == 130
-    assert "cotide: ended without waiting for what does not answer; " in said.decode()
+    assert "cotide: ended without waiting for calls that do not answer; " in said.decode()
     assert "the next run" in said.decode().splitlines()[-1]
     assert cordoned(core)
 

@@ -116,7 +116,7 @@ def test_ctrl_c_and_sigterm_stop_with_one_line_and_leave_no_process(number, work
     results = tmp_path / "r.csv"
     code, said, children = stopped_at_five(results, number, "--workers", workers)
     assert code == 128 + number
-    assert said.splitlines()[-1] == f"stopped by {number.name}; the same command goes on with what is left"
+    assert said.splitlines()[-1] == f"stopped by {number.name}; the same command continues with the rest"
     assert "Warning" not in said
     assert not results.exists()
     wait_for(lambda: not any(is_alive(child) for child in children))
@@ -255,7 +255,7 @@ def test_a_dask_cluster_gives_the_same_bytes_and_a_lost_one_is_said_in_one_line(
     ) as cluster:
         address = cluster.scheduler_address
         code, said, _ = stopped_at_five(results, signal.SIGTERM, "--dask", address)
-        assert (code, said) == (143, "stopped by SIGTERM; the same command goes on with what is left\n")
+        assert (code, said) == (143, "stopped by SIGTERM; the same command continues with the rest\n")
         done = run(*command(results, "--dask", address))
         assert done.returncode == 0, done.stderr
         arguments = ("--trace", log, "--policy", "easy", "--seeds", "log,5")

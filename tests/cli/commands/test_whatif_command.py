@@ -98,14 +98,14 @@ def test_each_node_alone_is_answered_at_once(tmp_path: Path) -> None:
     [
         (["--without-node", "z"], "--without-node: no node is called 'z'"),
         (["--add-node", "z x2"], "no node and no instance type is called 'z'"),
-        (["--add-node", "a x0"], "no type and number"),
-        (["--scale-workload", "w"], "no workload and factor"),
+        (["--add-node", "a x0"], "not a type and number"),
+        (["--scale-workload", "w"], "not a workload and factor"),
         (["--scale-workload", "d/w=2x"], "no Workload and no Job with pods"),
         (["--policy", "nonsense"], "nonsense"),
         ([], "give one of --without-node, --add-node, --policy, --scale-workload, --each-node"),
         (["--without-node", ""], "--without-node: names no node"),
         (["--without-node", " , "], "--without-node: names no node"),
-        (["--each-node", "--at", "nan"], "--at: nan is no number of seconds"),
+        (["--each-node", "--at", "nan"], "--at: nan is not a number of seconds"),
         (["--each-node", "--policy", "fifo"], "is asked alone"),
         (
             ["--without-node", "a", "--at", "1"],

@@ -123,6 +123,6 @@ def test_a_policy_whose_services_do_not_run_does_not_win() -> None:
     given = {"predictive": figures(1.0, 0.0, never_ran=("demo/web",)), "fifo": figures(900.0, 0.4, slots=9)}
     found = said(given, scenario="slack")
     assert (found.kind, found.winner) == ("won", "fifo")
-    assert "the only policy under which every service ran" in found.sentence
+    assert "the only policy that ran every service" in found.sentence
     assert found.missed is not None
     assert "1 service never ran under predictive" in found.missed

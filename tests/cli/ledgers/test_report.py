@@ -60,7 +60,7 @@ def test_a_last_line_that_is_being_written_is_left_out_and_the_rest_reported(led
     file.write_bytes(file.read_bytes() + b'{"chain":"5f')
     result = CliRunner().invoke(command, [str(ledger), "-o", "json"])
     assert result.stdout == whole
-    assert result.stderr == f"{file}: the last line is cut short, and left out\n"
+    assert result.stderr == f"{file}: the last line is incomplete and skipped\n"
 
 
 def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:

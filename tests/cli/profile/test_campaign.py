@@ -123,7 +123,7 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / NAME
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:2], line, *lines[2:]]) + "\n")
-    with pytest.raises(InputError, match=rf"{NAME}:3: no entry"):
+    with pytest.raises(InputError, match=rf"{NAME}:3: not an entry"):
         Journal(tmp_path, plan())
 
 
@@ -185,10 +185,10 @@ def test_what_the_runner_of_a_container_says_after_it_is_passed_over() -> None:
     [
         ("echo {rate}", "the last line is '100'"),
         ("echo {rate} >&2; exit 4", "failed with exit code 4: 100"),
-        ("""echo '{"p95_ms": -1}' # {rate}""", "no measurement"),
-        ("""echo '{"p95_ms": "NaN"}' # {rate}""", "no measurement"),
-        ("""echo '{"p95_ms": 1, "seconds": Infinity}' # {rate}""", "no measurement"),
-        ("""echo '{"p95_ms": 1, "requests_per_second": Infinity}' # {rate}""", "no measurement"),
+        ("""echo '{"p95_ms": -1}' # {rate}""", "not a measurement"),
+        ("""echo '{"p95_ms": "NaN"}' # {rate}""", "not a measurement"),
+        ("""echo '{"p95_ms": 1, "seconds": Infinity}' # {rate}""", "not a measurement"),
+        ("""echo '{"p95_ms": 1, "requests_per_second": Infinity}' # {rate}""", "not a measurement"),
         ("""echo '{"p95_ms": 1, "requests": Infinity}' # {rate}""", "the last line is"),
     ],
 )

@@ -288,7 +288,7 @@ def test_windows_without_the_kernels_times_are_named(tmp_path: Path, share: floa
     done = profile("page", str(tmp_path), "-o", "json")
     assert done.exception is None
     assert json.loads(done.stdout)["least_kernel_share"] == (None if math.isnan(share) else share)
-    assert ("In 2 windows the kernel did not say" in (tmp_path / "profile.html").read_text()) is said
+    assert ("In 2 windows the kernel did not stamp" in (tmp_path / "profile.html").read_text()) is said
 
 
 def passive_plan() -> Plan:

@@ -72,7 +72,7 @@ def test_the_plan_follows_the_pods_and_changes_nothing(scene):
     assert document["sent"] is None
     table = run().stdout
     assert "advice only: nothing was changed" in table
-    assert "left alone, of no known type, cordoned by somebody else or not ready: n-2" in table
+    assert "unchanged, of no known type, cordoned by a person or not ready: n-2" in table
 
 
 def test_apply_once_orders_each_node_once_whatever_the_command_answers(scene, tmp_path):
@@ -324,8 +324,8 @@ def test_a_history_teaches_what_will_come(scene, tmp_path):
         ("5,600,1000,1,0\n1732400000000,600,1000,1,0\n", ":3: arrival_seconds: is above 1e+11"),
         ("5,600,1000,1,0\n1732400000,600,1000,1,0\n", "history: goes over 5774667 steps of 300 s"),
         ("5,600,1e300,1,0\n", ":2: cpu_millicores: is above 1e+09"),
-        ("5,600,1000,1,high\n", ":2: priority: 'high' is no priority"),
-        ("5,600,1000,1,9999999999\n", ":2: priority: '9999999999' is no priority"),
+        ("5,600,1000,1,high\n", ":2: priority: 'high' is not a priority"),
+        ("5,600,1000,1,9999999999\n", ":2: priority: '9999999999' is not a priority"),
     ],
 )
 def test_a_history_that_can_not_be_is_told_in_one_line(scene, tmp_path, rows, words):

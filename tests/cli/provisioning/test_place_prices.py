@@ -52,7 +52,7 @@ def test_negative_prices_are_prices(scene):
     [
         (None, "the query has 0 series where one is expected"),
         (["1"] * 50 + ["NaN", "NaN"], "its last two steps have no number"),
-        (["1", "1e12"], "1e+12 money an hour are none: they lie in [-1e+09, 1e+09]"),
+        (["1", "1e12"], "1e+12 money an hour is outside [-1e+09, 1e+09]"),
     ],
 )
 def test_prices_that_can_not_be_used_end_the_first_turn_unless_a_file_has_some(scene, history, words):
@@ -83,7 +83,7 @@ def test_while_a_query_fails_what_it_told_last_is_used(scene, capsys):
         run_until_told(follow(files, LostClusters(None), shown.append, apply=False, turns=2, sleep=sleep))
     assert [taken.turns[""].wanted for taken in shown] == [{"east": 4, "west": 0}] * 2
     assert "the price of east is not known" in (said := capsys.readouterr().err)
-    assert said.endswith("what it told last is used\n")
+    assert said.endswith("its last answer is used\n")
 
 
 def test_days_of_prices_that_nobody_is_asked_for_are_a_mistake(scene):

@@ -98,8 +98,8 @@ def test_when_all_rows_have_passed_it_says_so_and_goes_on_once_they_are_written_
     assert [one[""]["east"] for one in shown] == [4, 2]
     assert len(days.slept) == 2
     said = capsys.readouterr().err
-    assert said.count("goes on with the next turn") == 1
-    assert "has 1 rows, which have all passed: write it anew" in said
+    assert said.count("continues with the next turn") == 1
+    assert "has 1 rows, which have all passed: write it again" in said
 
 
 def test_a_file_that_is_written_while_it_is_read_is_left_for_the_next_turn(scene, capsys, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_file_that_is_written_while_it_is_read_is_left_for_the_next_turn(scene
     monkeypatch.setattr(place_turns, "_columns", written_meanwhile)
     shown, _ = followed(scene, 3)
     assert [one[""]["east"] for one in shown] == [4, 2], "the file that was written anew begins with its first row"
-    assert "demand.csv: was written while it was read" in capsys.readouterr().err
+    assert "demand.csv: was written during the read" in capsys.readouterr().err
 
 
 def test_a_pipe_is_read_although_its_times_change_with_what_is_written_to_it(scene):

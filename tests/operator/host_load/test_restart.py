@@ -164,5 +164,5 @@ async def test_without_a_past_the_first_live_slot_begins(
     await scene.read(*scene.use("web", 400))  # closes the first live slot
     await asyncio.wait_for(rebuilding, 5.0)
     assert scene.live.rebuilt.is_set()
-    assert "nothing is known of the past" in caplog.text
+    assert "the past of these pods is unknown" in caplog.text
     assert scene.outlook().reason == "TooFewRecords"

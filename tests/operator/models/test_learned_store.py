@@ -92,7 +92,7 @@ async def test_what_somebody_else_wrote_is_refused_in_a_sentence(text: object) -
     store = ConfigMapStore(api, "cotide-system")  # type: ignore[arg-type]  # as much of a client as it uses
     await store.save(SAMPLES, POOL, FILES)
     api.there["cotide-learned-samples"]["binaryData"]["learned.npz"] = text
-    with pytest.raises(ModelError, match="does not hold what we wrote"):
+    with pytest.raises(ModelError, match="does not hold valid data"):
         await store.load(SAMPLES, POOL)
 
 

@@ -140,7 +140,7 @@ async def test_a_broken_model_changes_nothing_but_a_line_and_a_metric(
         await scene.store.look()
     assert len(scene.published) == 1
     assert scene.reloads("refused") == 1  # said once, not at every look
-    (line,) = [record.getMessage() for record in caplog.records if "not taken up" in record.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "not loaded" in record.getMessage()]
     assert "second" in line
     assert scene.store.current["completion"].model_id == serialisation.model_id(models[0])
     put(tmp_path, "third", models[0], age_seconds=200)  # something else changes: the old fault is no news

@@ -97,11 +97,11 @@ async def test_what_a_file_does_not_tell_is_the_constant(file: Path) -> None:
         ("time,price\n2026-01-01T00:00:00Z,1\n", ":1: needs the columns"),
         (BOTH, "has no row"),
         (f"{BOTH}yesterday,1,1\n", ":2: time: "),
-        (f"{BOTH}2026-01-01T00:00:00Z,nan,1\n", ":2: price_per_kilowatt_hour: is no number from -100"),
+        (f"{BOTH}2026-01-01T00:00:00Z,nan,1\n", ":2: price_per_kilowatt_hour: is not a number from -100"),
         (f"{BOTH}2026-01-01T00:00:00Z,,1\n", ":2: price_per_kilowatt_hour"),
         (f"{BOTH}2026-01-01T00:00:00Z,1\n", ":2: carbon_grams_per_kilowatt_hour"),
         (f"{BOTH}2026-01-01T00:00:00Z,1e7,1\n", ":2: price_per_kilowatt_hour"),
-        (f"{BOTH}2026-01-01T00:00:00Z,1,-1\n", ":2: carbon_grams_per_kilowatt_hour: is no number from 0"),
+        (f"{BOTH}2026-01-01T00:00:00Z,1,-1\n", ":2: carbon_grams_per_kilowatt_hour: is not a number from 0"),
         (f"{BOTH}2026-01-01T00:00:00Z,{'0' * 40}1,1\n", ":2: price_per_kilowatt_hour"),
         (f"{BOTH}2026-01-01T00:00:00Z,0,081,310\n", ":2: has more cells than the header's 3"),
         (f"time,{energy_prices.PRICE},{energy_prices.PRICE}\n2026-01-01T00:00:00Z,1,2\n", "more than once"),
@@ -137,7 +137,7 @@ async def test_a_file_that_is_written_while_it_is_read_is_told_and_the_last_good
     monkeypatch.setattr(energy_prices, "_state_of", lambda _: next(states))
     file.write_text(DAY.replace(",0.3,500\n", ",0."))
     await scene.prices.read()
-    assert "was written while it was read" in scene.said[0]
+    assert "was written during the read" in scene.said[0]
     assert scene.at(2) == [(0.3, 500)]
 
 
@@ -160,9 +160,7 @@ async def test_values_that_can_not_be_read_again_are_said_to_be_old_and_hold_on(
     scene.wall = 661.0
     await scene.prices.read()
     assert scene.is_stale
-    assert scene.said[-1] == (
-        "prices of energy are old: nothing that can be used was read for 661 s: the last good ones hold"
-    )
+    assert scene.said[-1] == ("prices of energy are old: no valid prices were read for 661 s: the last good ones hold")
     assert scene.at(0) == [(0.2, 400)]
     file.write_text(DAY)
     await scene.prices.read()
@@ -178,7 +176,7 @@ async def test_a_file_whose_rows_have_all_passed_is_old(file: Path) -> None:
     scene.now += 1
     await scene.prices.read()
     assert scene.is_stale
-    assert "holds none for now" in scene.said[0]
+    assert "has no row for the present" in scene.said[0]
     assert scene.at(3) == [(0.3, 500)]
 
 
@@ -211,7 +209,7 @@ async def test_answers_of_a_prometheus_hold_for_all_steps_until_the_next_ones(so
 
 @pytest.mark.parametrize(
     ("values", "words"),
-    [([], "has 0 values"), (["1", "2"], "has 2 values"), (["NaN"], "not a number"), (["-7"], "no number from 0")],
+    [([], "has 0 values"), (["1", "2"], "has 2 values"), (["NaN"], "not a number"), (["-7"], "not a number from 0")],
 )
 async def test_an_answer_that_cannot_be_used_is_told_with_its_key_and_changes_neither_value(
     source: tuple[str, Answers], values: list[str], words: str

@@ -122,7 +122,7 @@ def test_where_the_book_can_not_be_written_machines_go_all_the_same_and_it_is_to
         fleet.remove(n1="m1")
     assert [fleet.remove(n1="m1").lowered for _ in range(3)] == [3, None, None]
     assert fleet.replicas == 3
-    assert len([record for record in caplog.records if "does not say what is lowered" in record.message]) == 1
+    assert len([record for record in caplog.records if "lacks the lowered replicas" in record.message]) == 1
 
 
 def test_what_could_not_be_struck_out_is_struck_out_later_and_not_told_again(fleet: Fleet) -> None:

@@ -85,7 +85,7 @@ async def test_a_price_that_cannot_be_used_is_told_with_its_centre(
 async def test_a_delay_in_milliseconds_is_taken_for_a_slip(source: tuple[str, Answers]) -> None:
     url, answers = source
     answers["rtt"] = vector("20000")
-    with pytest.raises(InputError, match="20000 s to us is no delay"):
+    with pytest.raises(InputError, match="20000 s to us is not a delay"):
         await queried(settings(url, delayQueries={"us": "rtt"}))
 
 

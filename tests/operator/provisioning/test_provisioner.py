@@ -170,7 +170,7 @@ async def test_an_empty_cluster_is_told_in_one_sentence_and_orders_nothing(caplo
     scene = Scene()
     await scene.look(3)
     (said,) = [record.getMessage() for record in caplog.records]
-    assert "nothing is known of the demand" in said
+    assert "the demand is unknown" in said
     assert scene.asked == []
 
 

@@ -175,7 +175,7 @@ async def test_why_no_machine_is_taken_away_is_said(scene: Scene, caplog: pytest
     scene.has("n", gone=Mark.STOPPING)
     scene.runs(1)
     await scene.look(2)
-    assert f"machines of type a are taken away later: {PATH}: Machine x has a mark" in caplog.text
+    assert f"machines of type a are removed later: {PATH}: Machine x has a mark" in caplog.text
 
 
 @pytest.mark.parametrize("odd", [{"ownerReferences": [1]}, {"labels": ["a"]}, {"annotations": 5}])

@@ -258,6 +258,6 @@ async def test_native_histograms_are_named_and_not_a_label_that_they_have() -> N
         cache = mirror_with(latencyQuery="latency")
         source = PrometheusSource(session, open_to_all(url), cache, needs_usage=lambda: True)
         assert await services(source) == []
-    words = "its series are native histograms and no numbers (write: histogram_quantile(0.95, ...) for a latency"
+    words = "its series are native histograms, not numbers (write: histogram_quantile(0.95, ...) for a latency"
     assert source.refused["ns/web latencyQuery"].startswith(f"spec.qos.latencyQuery: {words}")
     assert source.refused["metricsSource.prometheus podCpuQuery"].startswith(words)

@@ -126,7 +126,7 @@ def test_the_command_says_what_was_found_and_its_exit_code_does() -> None:
 
     done = called()
     assert "its floor is above it" in done.stdout
-    assert "average stretch beside Table 3.2" in done.stdout
+    assert "average stretch next to Table 3.2" in done.stdout
     document = json.loads(called("-o", "json").stdout)
     assert document["ruled_out"] is True
     assert done.return_value == (0 if document["reproduced"] else 3)
