@@ -1,7 +1,7 @@
 """Run times as mixtures of Gaussians over log seconds, and their way into `Distributions`.
 
-Made by the Kalman filters and the mixture density network. Invariant: weights are >= 0 and add up to 1, deviations are
-above 0, and what lies beyond a job's request is counted at the request, where batch systems end a job.
+Made by the Kalman filters and the mixture density network. Invariant: weights are >= 0 and add up to 1, and deviations
+are above 0. Mass beyond a job's request counts at the request, where batch systems end a job.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a key (a user, a user's executable, ...) has completed so far, and its snapshot at each submission.
 
 First step of every forecaster here. A key's history is one row of numbers; a completion updates the row of its key and
-a submission copies it. All else (heuristics, Table 4.1, the trees' features) is arithmetic on snapshots. Invariant: a
-snapshot holds only jobs whose completion stood before the submission in the event order.
+a submission copies it. All the rest (heuristics, Table 4.1, the trees' features) is arithmetic on snapshots. Invariant:
+a snapshot holds only jobs that complete before the submission in the event order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotide_core.kernels.compiled import compiled
 from cotide_predictors.run_time.jobs import Ints, JobTable, event_order
 
 DEPTH: Final = 5
-"""Runs kept one by one: the maximum ratio of the last five needs that many (Naghshnejad 2019 by way of issue 4)."""
+"""Runs kept one by one: the maximum ratio of the last five needs that many (Naghshnejad 2019)."""
 
 
 class Column(IntEnum):

@@ -1,8 +1,8 @@
-"""Jobs in columns and the order in which a forecaster learns of them.
+"""Jobs in columns, and the order of the events for a forecaster.
 
 Built by readers of logs and by the engine; every module of this package takes these arrays. Invariant: in an event
-order a completion stands before exactly those submissions that come later than it, so that walking the order can't
-look ahead.
+order a completion stands before exactly those submissions that come later than it. A walk along the order therefore
+cannot look ahead.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cotide_core.kernels.array_types import Floats
 Ints = NDArray[np.int64]
 
 SHORTEST_SECONDS: Final = 1.0
-"""Logs count whole seconds: a run of 0 s stands for less than one, and eq. 4.2 needs a positive run (chosen)."""
+"""Logs count whole seconds: a run of 0 s means less than one, and eq. 4.2 needs a positive run (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """What is known of n jobs when they are submitted.
+    """The columns of n jobs, known at submission.
 
     Attributes
     ----------

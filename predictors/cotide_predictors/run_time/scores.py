@@ -24,7 +24,7 @@ class Score:
 
     Attributes
     ----------
-    jobs : how many.
+    jobs : their number.
     accuracy : mean of eq. 4.2.
     mae_seconds : mean absolute error.
     under_share : share of jobs that outlive their forecast.

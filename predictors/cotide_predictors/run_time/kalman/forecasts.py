@@ -1,7 +1,7 @@
 """The Kalman filters' forecasts of a whole log, each made at its job's submission.
 
-Called by the lab. The noise is chosen on completed jobs, by the accuracy of the very point that is answered and by the
-rule of the filters' rival (`settings_choice`); until the first choice the default variances hold. Invariant: a forecast
+Called by the lab. The noise is chosen on completed jobs, by the accuracy of the point that is answered, with the rule
+of the filters' baseline (`settings_choice`). Until the first choice the default variances hold. Invariant: a forecast
 uses only completions that stand before its submission in the event order, for the filters and for their noise.
 """
 
@@ -39,8 +39,8 @@ def kalman_forecasts(
     Parameters
     ----------
     kind : which filters.
-    keys : (n,) whose jobs share a filter, from 0; default: the user's.
-    point : that the noise is chosen by.
+    keys : (n,) numbers from 0; jobs of one number share a filter; default: the user's.
+    point : the measure of the noise's choice.
     """
     out = np.empty((len(log), 6))
     events = event_order(log.jobs.submit_seconds, log.finish_seconds)
@@ -60,7 +60,8 @@ class Filters:
 
     Parameters
     ----------
-    jobs : n jobs. keys : (n,) whose jobs share a filter, from 0; default: the user's. point : that decides.
+    jobs : n jobs. keys : (n,) numbers from 0; jobs of one number share a filter; default: the user's. point : that
+        decides.
     """
 
     def __init__(self, kind: Kind, jobs: JobTable, *, keys: Ints | None = None, point: Point = "most-accurate") -> None:
@@ -77,7 +78,7 @@ class Filters:
 
         Parameters
         ----------
-        events : as in `event_order`, or any piece of it; pieces give what the whole gives.
+        events : as in `event_order`, or any piece of it; pieces give the same result as the whole.
         logs : (n,) log seconds, read for completions only. out : (n, 6), see `FixedMultipleKalman.walk`.
         """
         while len(events):

@@ -1,7 +1,7 @@
 """What the regressions see of a job: Table 5.1 of Naghshnejad 2019, in logs and of about one in size.
 
-Called by `forecasts`. The table's free capacity is left out: a log's jobs do not say it, and a replay's schedule would
-have to. Invariant: a function of the job's own row alone.
+Called by `forecasts`. The table's free capacity is left out: a log's jobs do not record it, and a replay's schedule
+would have to supply it. Invariant: a function of the job's own row alone.
 """
 
 from __future__ import annotations

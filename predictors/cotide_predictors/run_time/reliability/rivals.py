@@ -1,9 +1,9 @@
-"""The rivals of boosted trees in estimating how accurate a forecast is (Naghshnejad 2019, Table 4.2), and what the
-trees go by (Fig. 4.9).
+"""The baselines of boosted trees in estimating how accurate a forecast is (Naghshnejad 2019, Table 4.2), and the
+features that matter to the trees (Fig. 4.9).
 
-Called by `cotide experiment run-times`; each is handed to `estimation.rolling_reliability`, which rebuilds all alike.
-All see what the thesis names: the sixteen features of Table 4.1 and the forecast. Invariant: as there, a job that is
-not over moves no estimate.
+Called by `cotide experiment run-times`; `estimation.rolling_reliability` rebuilds each in the same way. All see the
+thesis's inputs: the sixteen features of Table 4.1 and the forecast. Invariant: as there, a job that is not over moves
+no estimate.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def decision_tree(done: Completed, seed: int) -> Estimate:
 def nearest_neighbours(done: Completed, seed: int) -> Estimate:
     """Return CNK (Bosnic and Kononenko 2008): how far a forecast lies from the mean run of the nearest completed jobs.
 
-    The source takes the difference, an error; here it is eq. 4.2 of both, so that it estimates what the others do.
+    The source takes the difference, an error; here it is eq. 4.2 of both, which makes it comparable with the others.
     Columns are scaled to unit deviation.
     """
     del seed
