@@ -107,7 +107,7 @@ def restore(run_times: PodRunTimes, files: Mapping[str, bytes]) -> model_files.D
     """
     document = model_files.unpack(files)
     if document.get("kind") != KIND:
-        raise ModelError("these are no kept run times")
+        raise ModelError("the files hold no run times")
     taken: list[Callable[[], None]] = []
     for contender in run_times.contenders:
         name = file_of(contender.name)
@@ -117,7 +117,7 @@ def restore(run_times: PodRunTimes, files: Mapping[str, bytes]) -> model_files.D
         try:
             taken.append(_taking_up(contender, arrays))
         except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
-            raise ModelError(f"{name} does not hold what it should: {error}") from error
+            raise ModelError(f"{name} has invalid contents: {error}") from error
     for take_up in taken:
         take_up()
     return document

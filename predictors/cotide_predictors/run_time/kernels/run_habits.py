@@ -244,7 +244,7 @@ def predict(habits: Habits, job: int, request: int) -> int:
 
 @compiled
 def predict_within(habits: Habits, job: int, request: int, most: int) -> int:
-    """Forecast a job that runs for at most ``most`` seconds; its request, or another's forecast, is only a component."""
+    """Forecast a job that runs for at most ``most`` seconds; its request, or other forecast, is only a component."""
     own = habits.keys[KEYS - 1, job]
     habits.case[job] = _level(habits, 0, habits.keys[0, job]) * LEVELS + _level(habits, KEYS - 1, own)
     limit = bin_of(habits.edges, most)
