@@ -75,7 +75,7 @@ def test_any_changed_byte_of_a_payload_is_found(qos_model: QosModel, completion_
         for offset in (0, len(files[name]) // 2, len(files[name]) - 1):
             payload = bytearray(files[name])
             payload[offset] ^= 1
-            with pytest.raises(ModelError, match=f"{name} has sha256 .* but its manifest says"):
+            with pytest.raises(ModelError, match=f"{name} has sha256 .* but its manifest has"):
                 from_files({**files, name: bytes(payload)})
 
 
@@ -147,7 +147,7 @@ def test_payload_of_another_sort_is_refused_even_under_its_own_checksum(qos_mode
         to_files(qos_model),
         lambda manifest: manifest["files"]["model.ubj"].update(sha256=hashlib.sha256(payload).hexdigest()),  # type: ignore[index]  # JSON
     )
-    with pytest.raises(ModelError, match="no xgboost model"):
+    with pytest.raises(ModelError, match="not an xgboost model"):
         from_files({**files, "model.ubj": payload})
 
 

@@ -117,21 +117,21 @@ class ContainerDemand:
         for lead, pending in zip(LEADS, self._pending, strict=True):
             if lead <= self.horizon:
                 pending.append((self._now + lead, mean[lead - 1] @ self._sums))
-        there = np.bincount(label, minlength=len(waiting)) + waiting
-        return self.spread(mean, probabilities, there)
+        least = np.bincount(label, minlength=len(waiting)) + waiting
+        return self.spread(mean, probabilities, least)
 
-    def spread(self, mean: Floats, probabilities: tuple[float, ...], there: Floats | None = None) -> Floats:
+    def spread(self, mean: Floats, probabilities: tuple[float, ...], least: Floats | None = None) -> Floats:
         """Return (W, K, J): a mean with the quantiles of the errors seen; labels share the need of their size class.
 
-        ``there``: (S,) the least that the first step needs; None for 0.
+        ``least``: (S,) the least that the first step needs; None for 0.
         """
         by_lead = [np.quantile(np.array(errors), probabilities, axis=0).T for errors in self._errors]
         indices = np.searchsorted(np.array(LEADS), np.arange(1, len(mean) + 1), side="right") - 1
         scaled = np.stack([by_lead[index] for index in indices])
         of_size = mean @ self._sums
         found = np.maximum(of_size[:, :, None] + scaled * np.sqrt(of_size + 1.0)[:, :, None], 0.0)
-        if there is not None:
-            found[0] = np.maximum(found[0], there[:, None])
+        if least is not None:
+            found[0] = np.maximum(found[0], least[:, None])
         found = np.maximum.accumulate(found, axis=2)
         return self.by_label(found, mean)
 

@@ -94,20 +94,20 @@ def forecast(history: Floats, *, day_steps: int, steps: int, quantile: float) ->
     demand = NetworkDemand(networks=history.shape[1], day_steps=day_steps)
     came, last = history.sum(axis=1), len(history) - 1
     first = max(1, len(history) - SCORED_STEPS)
-    said = np.empty((2, len(history) - first))
+    forecasts = np.empty((2, len(history) - first))
     for index, rates in enumerate(history):
         demand.update(rates)
         if first - 1 <= index < last:
             at = index + 1 - first
-            said[:, at] = demand.total(1)[0], demand.predict(1, quantile)[0].sum()
-    return demand.predict(steps, quantile), _score(said, came[first:], came[first - 1 : last])
+            forecasts[:, at] = demand.total(1)[0], demand.predict(1, quantile)[0].sum()
+    return demand.predict(steps, quantile), _score(forecasts, came[first:], came[first - 1 : last])
 
 
-def _score(said: Floats, came: Floats, before: Floats) -> DemandScore | None:
+def _score(forecasts: Floats, came: Floats, before: Floats) -> DemandScore | None:
     """Compare (2, n) means and planned rates with the (n,) sums that came, and with those of a step before."""
     mean = float(came.mean()) if len(came) else 0.0
     if mean <= LEAST:
         return None
-    within = came <= said[1] * (1.0 + ROUNDING)
-    errors = (float(np.abs(guess - came).mean()) / mean for guess in (said[0], before))
+    within = came <= forecasts[1] * (1.0 + ROUNDING)
+    errors = (float(np.abs(guess - came).mean()) / mean for guess in (forecasts[0], before))
     return DemandScore(len(came), float(within.mean()), *errors)

@@ -78,11 +78,11 @@ def from_files(files: Mapping[str, bytes]) -> tuple[list[MeasuredMix], dict[str,
 
 
 def _samples(arrays: Mapping[str, NDArray[Any]], services: list[str], types: list[str]) -> list[MeasuredMix]:
-    numbers, who = arrays["numbers"].astype(np.float64), arrays["service"]
-    if len(numbers) > MOST_SAMPLES or len(who) != len(numbers) or numbers.shape[1:] != (5,):
+    numbers, service = arrays["numbers"].astype(np.float64), arrays["service"]
+    if len(numbers) > MOST_SAMPLES or len(service) != len(numbers) or numbers.shape[1:] != (5,):
         raise ValueError(f"{len(numbers)} samples of shape {numbers.shape[1:]}")
     good = np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers[:, [2, 4]] > 0).all()
-    if not good or (who < 0).any():
+    if not good or (service < 0).any():
         raise ValueError("a number is not finite, or below 0")
     jobs: list[list[tuple[str, int, int]]] = [[] for _ in range(len(numbers))]
     for row, column, count, size in arrays["jobs"].tolist():
@@ -92,7 +92,7 @@ def _samples(arrays: Mapping[str, NDArray[Any]], services: list[str], types: lis
     return [
         MeasuredMix(services[index], rate, other, limit, pressure, tuple(jobs[row]), latency)
         for row, (index, (rate, other, limit, pressure, latency)) in enumerate(
-            zip(who.tolist(), numbers.tolist(), strict=True)
+            zip(service.tolist(), numbers.tolist(), strict=True)
         )
     ]
 

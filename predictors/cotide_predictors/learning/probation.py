@@ -41,9 +41,9 @@ class Probation:
     def score(self, new: Floats, before: Floats, broken: Booleans, slot: int) -> None:
         """Take (n,) probabilities of both and the measurements, in one slot."""
         columns = [np.array([float(len(broken))])]
-        for said in (new, before):
-            accepted = said <= self._threshold
-            columns.append(np.array([((said - broken) ** 2).sum(), accepted.sum(), (accepted & broken).sum()]))
+        for probability in (new, before):
+            accepted = probability <= self._threshold
+            columns.append(np.array([((probability - broken) ** 2).sum(), accepted.sum(), (accepted & broken).sum()]))
         self._slots[slot] = self._slots.get(slot, np.zeros(7)) + np.concatenate(columns)
 
     def why_back(self) -> str:

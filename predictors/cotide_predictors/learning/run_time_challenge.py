@@ -139,8 +139,8 @@ class RunTimeChallenge:
             raise ModelError("a kept challenge has a loss outside of 0 to 1")
         keys = [name.tobytes() for name in names]
         closed = [
-            {keys[column]: (float(hour[column, 0]), float(hour[column, 1])) for column in np.flatnonzero(there)}
-            for hour, there in zip(losses, known, strict=True)
+            {keys[column]: (float(hour[column, 0]), float(hour[column, 1])) for column in np.flatnonzero(present)}
+            for hour, present in zip(losses, known, strict=True)
         ]
         self.closed, self._open, self._hour = [hour for hour in closed if hour], {}, None
 

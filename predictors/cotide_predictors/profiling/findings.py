@@ -80,14 +80,14 @@ def cell_findings(windows: Sequence[Window], limit_milliseconds: float) -> list[
     found = []
     for cell, values in sorted(by_cell(windows).items(), key=lambda item: (item[0].jobs(), item[0].mix, item[0].rate)):
         own = [window for window in windows if window.cell == cell]
-        cores = [one.job_core_seconds / one.seconds for one in own if math.isfinite(one.job_core_seconds)]
+        cores = [window.job_core_seconds / window.seconds for window in own if math.isfinite(window.job_core_seconds)]
         found.append(
             CellFinding(
                 cell,
                 p95_interval(values),
                 float(np.mean(np.asarray(values) > limit_milliseconds)),
                 float(np.mean(cores)) if cores else math.nan,
-                any(one.cut for one in own),
+                any(window.cut for window in own),
             )
         )
     return found
@@ -131,11 +131,11 @@ def fits(
         for rate in rates:
             ladder = [Cell(rate), *(Cell(rate, ((kind.name, count),)) for count in counts)]
             held = [_holds(known.get(cell), circumstances.limit_milliseconds) for cell in ladder]
-            said = None
+            most_by_model = None
             if model is not None:
                 accepted = model.violation_probability(mixes_of(ladder, circumstances)) <= threshold
-                said = _last_of_run(accepted.tolist(), ladder)
-            rows.append(Fit(rate, kind.name, _last_of_run(held, ladder), said))
+                most_by_model = _last_of_run(accepted.tolist(), ladder)
+            rows.append(Fit(rate, kind.name, _last_of_run(held, ladder), most_by_model))
     return rows
 
 

@@ -219,7 +219,7 @@ class _Horizon:
         self._losses *= decay
         self._covered *= decay
         for column, level in enumerate(self._levels.tolist()):
-            for index, said in enumerate((mixed[:, column], last)):
-                over = peak[known] - said[known]
+            for index, forecast in enumerate((mixed[:, column], last)):
+                over = peak[known] - forecast[known]
                 self._losses[index, column, known] += np.maximum(level * over, (level - 1.0) * over)
             self._covered[column, known] += peak[known] <= mixed[known, column]

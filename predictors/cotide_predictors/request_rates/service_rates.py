@@ -146,8 +146,8 @@ class ServiceRates:
             self._model.record(np.full(self._model.services, np.nan))
         self._peaks = dict(self._rates)
         # Pods may outlive their Workload, or name one that does not exist; no other event reports that these are over.
-        there = self._workloads.union(self._workload_of.values())
-        self._forget([workload for workload in self._row_of if workload not in there])
+        present = self._workloads.union(self._workload_of.values())
+        self._forget([workload for workload in self._row_of if workload not in present])
 
     def _forget(self, workloads: Iterable[str]) -> None:
         """Free the rows of Workloads that are gone."""

@@ -76,7 +76,7 @@ class NamespaceWeights:
     """What namespaces taught, by `likeness.namespace_key`, the last that learned at the end."""
 
     def __init__(self) -> None:
-        self._first = begun()
+        self._first = untaught()
         self._learned: dict[bytes, Learned] = {}
 
     def of(self, namespace: bytes) -> Learned:
@@ -89,7 +89,7 @@ class NamespaceWeights:
         if found is None:
             if len(self._learned) >= MOST_NAMESPACES:
                 del self._learned[next(iter(self._learned))]
-            found = begun()
+            found = untaught()
         self._learned[namespace] = found
         return found
 
@@ -114,7 +114,7 @@ class NamespaceWeights:
         precision = np.float64 if most_bytes is None else np.float32
         keys = np.frombuffer(b"".join(key for key, _ in kept), np.uint8).reshape(len(kept), NAMESPACE_BYTES)
         # One array of all rows, since one row by itself costs as much as reading a hundred at once.
-        none = begun()
+        none = untaught()
         weights, counts, levels, outcomes = (
             np.array([learned[part] for _, learned in kept] or [none[part]])[: len(kept)] for part in range(len(none))
         )
@@ -136,7 +136,7 @@ class NamespaceWeights:
         return len(self._learned)
 
 
-def begun() -> Learned:
+def untaught() -> Learned:
     """Return the first state of a namespace."""
     counts, level = np.zeros(CASES, np.int64), np.full(1, FIRST_LEVEL)
     return Learned(np.tile(_first_weights(), (CASES, 1, 1)), counts, level, np.zeros((2, CELLS)))
@@ -168,7 +168,7 @@ def read(arrays: Arrays, keys: Iterable[bytes]) -> dict[bytes, Learned]:
         raise ValueError("a case is none, or was never met")
     if not np.allclose(weights.sum(axis=(1, 2)), 1.0, rtol=0.0, atol=ROUNDING):
         raise ValueError("weights do not add up to 1")
-    found = [begun() for _ in names]
+    found = [untaught() for _ in names]
     for learned, level, outcome in zip(found, levels, outcomes, strict=True):
         learned.level[0], learned.outcomes[:] = level, outcome
     for (row, case), count, own in zip(cases.tolist(), counts.tolist(), weights, strict=True):

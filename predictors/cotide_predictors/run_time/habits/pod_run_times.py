@@ -198,10 +198,10 @@ class PodRunTimes:
 
     def retain(self, namespaces: Iterable[str]) -> None:
         """Keep what was learned in these namespaces only: another tenant may get the name of one that is gone."""
-        there = {namespace_key(name) for name in namespaces}
+        present = {namespace_key(name) for name in namespaces}
         for contender in self.contenders:
-            contender.forecaster.retain(there)
-            contender.accuracies = {key: found for key, found in contender.accuracies.items() if key in there}
+            contender.forecaster.retain(present)
+            contender.accuracies = {key: found for key, found in contender.accuracies.items() if key in present}
 
     def _follow(self, pod: Pod, fresh: dict[str, Pod], again: dict[str, Pod]) -> None:
         known = self._followed.get(pod.key)
@@ -225,8 +225,8 @@ class PodRunTimes:
         distinct = list(dict.fromkeys(kinds))
         sizes = np.array([size for _, size, _ in distinct], np.float64)
         asked = np.array([np.nan if seconds is None else seconds for _, _, seconds in distinct], np.float64)
-        said = forecaster.isolated_seconds([kind for kind, _, _ in distinct], sizes, asked)
-        model = dict(zip(distinct, zip(said.p50.tolist(), said.p90.tolist(), strict=True), strict=True))
+        isolated = forecaster.isolated_seconds([kind for kind, _, _ in distinct], sizes, asked)
+        model = dict(zip(distinct, zip(isolated.p50.tolist(), isolated.p90.tolist(), strict=True), strict=True))
         answers: dict[_Question, dict[str, LiveForecast]] = {}
         for pod, kind in zip(pods, kinds, strict=True):
             likeness = likeness_of(pod)
