@@ -1,10 +1,10 @@
-"""Ridge regression of rates on their own last steps and the days before, on line, a model for each step ahead.
+"""Ridge regression of rates on their own last steps and the days before, on line, with a model for each step ahead.
 
 Updated by `arrival_rates`, as one more forecast of the mean. The target is a rate's change from now, as a share of its
-last day's mean. The features are its changes in the last hours, its changes after the same time of the days before, and
-its distance from its mean. Columns of a group share their coefficients, so that a few days teach a model; an untrained
+last day's mean. The features are its changes in the last hours and after the same time of the days before, and its
+distance from its mean. Columns of a group share their coefficients, so that a few days teach a model. An untrained
 model repeats the present rate. Direct models by lead are plain linear regression (Hyndman and Athanasopoulos 2021, ch.
-7 and 13); the lags are chosen. Invariant: rates are finite and >= 0, whatever the history.
+7 and 13). The lags are chosen. Invariant: rates are finite and >= 0, whatever the history.
 """
 
 from __future__ import annotations

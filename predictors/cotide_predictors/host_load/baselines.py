@@ -1,9 +1,9 @@
 """Peak predictors from other systems, measured on the same series as those of this package.
 
 Called by the experiments only. Each takes a matrix of series and returns, for every slot, its forecast from the slots
-before. They are: last value, running mean, exponential smoothing, mean plus N standard deviations over a day, a
-percentile of a histogram with a half-life of a day, and the larger of the last two. N is 1.2816 and 2.3263 at p90 and
-p99, the normal quantiles. The larger of the two is the best in "Take It to the Limit" (EuroSys 2021). The point
+before. They are: last value, running mean, exponential smoothing, and mean plus N standard deviations over a day. Then
+follow a percentile of a histogram with a half-life of a day, and the larger of the last two. N is 1.2816 and 2.3263 at
+p90 and p99, the normal quantiles. The larger of the two is the best in "Take It to the Limit" (EuroSys 2021). The point
 predictors take part as quantiles, too, since users without quantiles plan with them.
 
 Invariant: column t of an answer depends on columns before t only; a missing record (nan) is skipped.

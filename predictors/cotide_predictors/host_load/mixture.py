@@ -3,9 +3,10 @@
 Called by `forecaster`. An expert gives a location and a scale; its residual histograms turn them into quantiles
 (`residual_histograms`). Pinball loss is convex, so the weighted mean of quantiles never loses more than the experts do
 on average. Weights that fall exponentially in the recent loss follow the best expert of each host. One slot's loss at
-p99 carries little information, so a host's weights start from the pool's, and stay near them longer for rarer levels.
-Each level is also corrected as in adaptive conformal inference: up after a miss, down after a hit, so that coverage
-holds where every expert is wrong. The correction is slow and sets in over a day: a fast one made short series worse.
+p99 carries little information. A host's weights therefore start from the pool's, and stay near them longer for rarer
+levels. Each level is also corrected as in adaptive conformal inference: up after a miss, down after a hit. Coverage
+then holds where every expert is wrong. The correction is slow and sets in over a day: a fast one made short series
+worse.
 
 Invariant: a slot without a record (nan) changes nothing; quantiles rise with their level.
 """
@@ -119,7 +120,7 @@ class QuantileMixture:
             self._weight = 1.0
         self._weight *= 2 ** (1 / HALF_LIFE_SLOTS)
         indices = bins_of(values, locations, scales, self._linear)
-        # As a numpy scalar: plain Python's sum with a float32 count would round the weight first, a kernel's does not.
+        # As a numpy scalar: plain Python's sum with a float32 count would round the weight first. A kernel's does not.
         add_residuals(self.counts, self.blocks, self._pool, present, indices, np.float64(self._weight))
         self.masses += np.where(present, self._weight, 0.0)
         _score(values, present, each, self.levels, self.losses, self.loss_masses)

@@ -1,8 +1,8 @@
 """The range of a QoS model's training, by service and by feature: where to trust it, and its number of samples.
 
 Called by both QoS models with every batch of mixes. Of each service it keeps the highest measured rate, other rate,
-pressure, number of jobs and input, and the tightest limit. A mix is inside when it is no riskier than a measured one in
-any of them: a region closed downwards, see `applicability`. Invariant: an outside mix stays outside when a rate, a
+pressure, number of jobs and input, and the tightest limit. A mix is inside when some measured one is at least as risky
+in each of them: a region closed downwards, see `applicability`. Invariant: an outside mix stays outside when a rate, a
 count, a size or the pressure grows or the limit shrinks; a service with fewer than `LEAST_SAMPLES` samples is outside.
 """
 
@@ -23,7 +23,7 @@ LEAST_SAMPLES: Final = 10
 and the range of its rates roughly).
 """
 SLACK: Final = 1e-9
-"""Share by which a value may exceed a corner, for rounding."""
+"""Share by which a value may be beyond a corner, for rounding."""
 FEATURES: Final = (
     "requests_per_second", "other_requests_per_second", "limit_milliseconds", "cpu_pressure", "jobs", "input_bytes",
 )  # fmt: skip
@@ -147,7 +147,7 @@ def add_outside(
     samples: Integers,
     bits: Integers,
 ) -> None:
-    """Add bits to (n,) values: the features in which each mix lies outside.
+    """Add bits to (n,) values: the features of each mix outside of the range.
 
     It takes many arguments, because numba unpacks thirteen arrays in 2.2 us and a tuple of them in 4.7 us, for each
     batch of an attempt.

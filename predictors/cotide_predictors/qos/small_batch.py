@@ -1,4 +1,4 @@
-"""The QoS model's margin of a few mixes in machine code: the same sums as in numpy, without its cost for each call.
+"""The QoS model's margin of a few mixes in machine code. The sums are those of numpy, without its cost for each call.
 
 Used by `qos.QosModel` for the questions of a scheduler, most of them about some ten mixes. There forty calls of numpy
 take 100 microseconds; this module takes 20. Logarithms stay numpy's, one call for all columns. Invariant: the same bits
@@ -90,7 +90,7 @@ def features_of(
     """Return (n, 8) features, the first without its logarithm, and (9, n) numbers to take logarithms of.
 
     Rows of the latter: the first feature; rate, weighted input and other rate, then the same within the corners of the
-    training features (these seven for log1p); the limit, and the same within the corners (for log).
+    training features (these seven for log1p). Then follow the limit, and the same within the corners (for log).
     """
     features = np.empty((rates.shape[0], WIDTH))
     logs = np.empty((9, rates.shape[0]))
@@ -201,7 +201,7 @@ def smooth_score(
 
 @compiled
 def weighted_sum(values: Floats, weights: Floats) -> float:
-    """Return the sum of products in the order in which numpy adds up to 128 numbers: eight interleaved sums."""
+    """Return the sum of products in numpy's order for up to 128 numbers: eight interleaved sums."""
     length = values.shape[0]
     if length < 8:
         total = 0.0

@@ -1,17 +1,17 @@
 """How much each batch type hurts an online service, learned from measured latencies.
 
 Called by `qos.QosModel.fit` before the features are built; evaluated on every batch of mixes. It turns the columns of a
-mix, one for each type, into two numbers with the same meaning for any set of types. The trees then need not learn eight
+mix, one for each type, into two numbers that mean the same for any set of types. The trees then need not learn eight
 columns from a hundred rows.
 
 The model (ours; the paper passes the type directly to the trees)::
 
     log latency = base(rate) + log(1 + sum over types of count x (exp(s) - 1)) + b x log(input bytes)
 
-``base`` never falls; ``s >= 0`` is the log of the factor by which one job of the type stretches the latency. The
-increments of several jobs add up. Types are shrunk to their mean by as much as their differences look like noise (the
-ratio of variances within and between types). ``b >= 0``. Where the input size matters (``b`` > 0.1), a type that hurts
-more at the same size is assumed to work longer on each byte: its bytes weigh ``exp((s - mean s) / b)``.
+``base`` never falls; ``s >= 0`` is the log of the latency factor of one job of the type. The increments of several jobs
+add up. Types are shrunk to their mean, the more their differences look like noise (the ratio of variances within and
+between types). ``b >= 0``. Where the input size matters (``b`` > 0.1), a type that hurts more at the same size is
+assumed to work longer on each byte: its bytes weigh ``exp((s - mean s) / b)``.
 
 Invariant: both outputs never fall when a count or a size grows, and no type is worse than an unknown one.
 """

@@ -3,16 +3,14 @@
 Called by `rate_model`. Rates enter as ln(1 + rate), so that a rise counts as a share of the rate. Services of three
 decades then teach one pool.
 
-=================  ==============================================================
-expert             location of the peak over the next slots
-=================  ==============================================================
-last               the last slot's rate
-trend              the last slot's, moved on by its last step
-yesterday          the peak over the same slots a day ago
-yesterday, moved   the same, moved by how much more there is now than a day ago
-last week          the peak over the same slots a week ago
-last week, moved   the same, moved by how much more there is now than a week ago
-=================  ==============================================================
+Each expert has a location for the peak over the next slots:
+
+- ``last``: the last slot's rate;
+- ``trend``: the last slot's rate plus its last step;
+- ``yesterday``: the peak over the same slots a day ago;
+- ``yesterday, moved``: the same, plus the change of the rate since a day ago;
+- ``last week``: the peak over the same slots a week ago;
+- ``last week, moved``: the same, plus the change of the rate since a week ago.
 
 Where a day or a week is missing, its experts answer with the last slot. Invariant: a missing record (nan) changes
 nothing but the calendar.
@@ -81,7 +79,7 @@ class RateExperts:
         self._step[rows] = 0.0
 
     def _season(self, season: int | None, slots: int) -> tuple[Floats, Floats]:
-        """Return the peak (n,) of the slots that followed this moment a season ago, and the rate at that moment."""
+        """Return the peak (n,) of the slots after this moment a season ago, and the rate at that moment."""
         nothing = np.full(len(self.last), np.nan)
         if season is None or self._slot <= season:
             return nothing, nothing

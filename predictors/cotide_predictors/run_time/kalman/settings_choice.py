@@ -1,7 +1,7 @@
 """Settings of the filters and of their baseline, exponential smoothing: one rule and one budget for both.
 
 Called by `forecasts` and `smoothing`. Whenever the number of completed jobs has doubled, each of `TRIALS` settings
-forecasts the latest completed jobs once more, in the order of their events and from the first state on. The setting
+forecasts the latest completed jobs once more. It starts from the first state and takes the events in order. The setting
 with the highest mean accuracy (Naghshnejad 2019, eq. 5.13) holds from then on. Invariant: only completed jobs take
 part; the earlier of two equal settings wins; events in pieces give the same result as all at once.
 """

@@ -57,7 +57,7 @@ class FeatureWalk:
 
 
 class RebuildPeriods:
-    """Decides when to rebuild a model, and from which jobs.
+    """Decides when to rebuild a model, and chooses its jobs.
 
     Parameters
     ----------
