@@ -2,18 +2,20 @@
 
 Called by the fake nodes (`kubelets`) with the demo's simulated clock and by `world` with a virtual one. Last step of
 the flow: bound pods become finish times, latencies and usage, which come back as events. Invariants: pure (time is
-passed in and never goes back). A job's isolated seconds are worked exactly once. The outcome does not depend on how
-often `advance` is called, because speeds change only at starts, stops, finishes and multiples of `STEP_SECONDS`.
+passed in and never goes back). A job's isolated seconds are worked exactly once. The outcome does not depend on the
+calls of `advance`: speeds change only at starts, stops, finishes and multiples of `STEP_SECONDS`.
 
-How fast a job runs (C millicores of the node, B asked for by its batch pods, S service pods with u cores in use)::
+How fast a job runs (C millicores of the node, B requested by its batch pods, S service pods with u cores in use)::
 
-    q = min(1, 1000 S / C)                              share of its time on a core that a service uses
-    g = min(1, max(0.05 C, C - 1000 u) / B)             share of their requested cpu that the batch pods get
+    q = min(1, 1000 S / C)
+    g = min(1, max(0.05 C, C - 1000 u) / B)
     speed = g * ((1 - q) / slowdown(type, 0, P') + q / slowdown(type, rate, P'))
-    h = min(1, (C - g B) / 1000 u)                      share of their usable cpu that the services get
+    h = min(1, (C - g B) / 1000 u)
 
-with P' the pressure of the other batch pods and the rate that of a mean service pod. Batch load spreads evenly over the
-cores: each service core is then shared for min(1, B / C) of the time, which is the f of the latency models.
+Here q is the share of its time on a core that a service uses. The batch pods get the share g of their requested cpu,
+the services the share h of the cpu that they could use. P' is the pressure of the other batch pods, and the rate is
+that of a mean service pod. Batch load spreads evenly over the cores. Each service core is then shared for min(1, B / C)
+of the time, which is the f of the latency models.
 """
 
 from __future__ import annotations

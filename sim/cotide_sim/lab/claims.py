@@ -46,12 +46,12 @@ class Judgement:
 
 
 def _gain(one: Floats, other: Floats) -> Floats:
-    """Return the share by which ``one`` is larger."""
+    """Return the relative excess of ``one``."""
     return one / other - 1.0
 
 
 def _fall(one: Floats, other: Floats) -> Floats:
-    """Return the share by which ``one`` is smaller."""
+    """Return the relative shortfall of ``one``."""
     return 1.0 - one / other
 
 

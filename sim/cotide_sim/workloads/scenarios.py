@@ -1,8 +1,8 @@
 """The two scenarios for the comparison of policies, and the plan of each.
 
 Called by the demo and by `comparison`. ``latency``: few services that never use half of their requests, and limits that
-break when jobs run next to them; a scheduler must consider latency. ``slack``: services that own about half of the
-cluster by their requests, with a lower mean usage and a higher one for moments; a scheduler must consider real use
+break when jobs run next to them. A scheduler must consider latency. ``slack``: services that own about half of the
+cluster by their requests, with a lower mean usage and a higher one for moments. A scheduler must consider real use
 (`slack`). Invariant: the jobs and their arrivals are the same in both, and so is the plan for every policy.
 """
 
@@ -30,8 +30,8 @@ SLOT_SECONDS: Final = STEP_SECONDS
 def watchful(knobs: HierarchicalConfig) -> HierarchicalConfig:
     """Return the knobs of forecast slack with a monitor for these scenarios.
 
-    Its times are at the compression of the traces, as the slot is: a burst of minutes, observed for 15 s on a cluster,
-    passes here in some seconds. It begins at the planned share of a node instead of the whole: a burst rises for
+    Its times are at the compression of the traces, as the slot is. A burst of minutes, observed for 15 s on a cluster,
+    passes here in some seconds. It begins at the planned share of a node instead of the whole. A burst rises for
     seconds, which is the time to make room.
     """
     return replace(

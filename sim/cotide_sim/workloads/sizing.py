@@ -1,10 +1,10 @@
 """Sizes that both kinds of plan share: services by node count, jobs by target run time, users' estimates.
 
-Called by `generated` and `traced`. Invariant: pure; a job's lone seconds follow the present interference model for its
+Called by `generated` and `traced`. Invariant: pure. A job's lone seconds follow the present interference model for its
 type and input, which makes them learnable.
 
 The values are chosen together so that a run is a fair test on 8-core nodes. A scheduler that considers requests only
-breaks many limits, one that never shares a node with a service cannot keep up, and one that predicts can do both.
+breaks many limits. One that never shares a node with a service cannot keep up. One that predicts can do both.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ RATE_MIN: Final = 100.0
 RATE_STEPS: Final = 60
 """Rates of a service in one run."""
 LIMITS_MILLISECONDS: Final = (0.5, 1.0, 2.0)
-"""The p95 limits that services promise; chosen below the 10 ms of Ou 2024, since the measured service answers in 0.05
-to 0.2 ms alone and passes 10 ms only next to jobs near its saturation.
+"""The p95 limits that services promise. Chosen below the 10 ms of Ou 2024: the measured service answers in 0.05 to 0.2
+ms alone and passes 10 ms only next to jobs near its saturation.
 """
 
 INPUT_STEP: Final = 1_000_000_000

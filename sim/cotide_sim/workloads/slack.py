@@ -1,15 +1,15 @@
-"""Services with a measured use of cpu below their requests: the scenario in which slack can be offered, and overdrawn.
+"""Services with a measured use of cpu below their requests: the scenario with slack to offer, and to overdraw.
 
-Called by the demo and by `comparison` in place of a plan's own services; the jobs and their arrivals stay unchanged.
+Called by the demo and by `comparison` in place of a plan's own services. The jobs and their arrivals stay unchanged.
 The plan of the latency scenario has few services that never use half of their requests. Here services request about
-half of the cluster, use less than that on average and more for moments, as series of real machines do.
+half of the cluster. They use less than that on average and more for moments, as series of real machines do.
 
-- The course of each pod's cpu is a window of a series: Azure's 70 virtual machines (mean of five minutes) where there
-  is a data directory, else the generated series of the forecast experiment.
+- The course of each pod's cpu is a window of a series: Azure's 70 virtual machines (mean of five minutes) with a data
+  directory, else the generated series of the forecast experiment.
 - A pod's request is the Vertical Pod Autoscaler's recommendation after the day before the window: the 90th percentile
-  of that day plus 15 %. On Azure's machines use is then above the request in 5 % of the slots, and at least once in
-  more than half of all windows of three hours.
-- Kubernetes lets a pod exceed its request while its node has room; its limit is `LIMIT_FACTOR` times its request.
+  of that day plus 15 %. On Azure's machines use is then above the request in 5 % of the slots. In more than half of all
+  windows of three hours it is above at least once.
+- Kubernetes lets a pod exceed its request while its node has room. Its limit is `LIMIT_FACTOR` times its request.
 
 Invariant: pure except for the file; same arguments, same services. The pods of a service use the same, as behind a load
 balancer, so their bursts come together.
@@ -47,7 +47,7 @@ MARGIN: Final = 1.15
 LIMIT_FACTOR: Final = 2.0
 """Chosen. Higher bursts are cut; that concerns a tenth of Azure's windows."""
 BUSY_SHARE: Final = 0.05
-"""A series with a 90th percentile below this share of its machine is not a service under load, and is not drawn: scaled
+"""Least 90th percentile of a drawn series, as a share of its machine. A lower one is not a service under load: scaled
 to a core or two, it would be mostly noise (chosen).
 """
 

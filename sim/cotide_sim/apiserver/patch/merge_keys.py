@@ -35,7 +35,7 @@ _SETS: Final = frozenset({"finalizers", "podCIDRs"})
 
 
 def merge_keys(field: str, *lists: Sequence[Any] | None) -> tuple[str, ...] | None:
-    """Return the keys by which a list merges: empty for a set of plain values, None for a list that is replaced.
+    """Return the merge keys of a list: empty for a set of plain values, None for a list that is replaced.
 
     The fields of ports distinguish them: a container's merge by `containerPort`, a service's by `port`.
     """

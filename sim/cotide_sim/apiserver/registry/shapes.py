@@ -1,11 +1,11 @@
-"""The shape of fields that the server itself reads: a field of a wrong type is refused before any code reads it.
+"""The shape of fields that the server itself reads. A field of a wrong type is refused before any code reads it.
 
 Called by `writing` for every new form of an object; by `deleting`, `scaling` and `pod_subresources` for their bodies.
 It corresponds to a real server's decoding into typed structs, which answers 400. Invariant: after this check, code may
 assume that a named field has its type, or is absent or null.
 
-A shape is one of these: a type (``str``, ``int``, ``bool``); a dict (an object with these fields, if present); a list
-with one shape (a list of that shape); ``WORDS`` (a map of text to text); or ``MAP`` (a map to plain values).
+A shape is one of these: a type (``str``, ``int``, ``bool``); a dict (an object with these fields, if present). Or it is
+a list with one shape (a list of that shape), ``WORDS`` (a map of text to text); or ``MAP`` (a map to plain values).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Create, replace and patch: from a decoded body to a stored object, with all checks between.
 
 Called by `dispatch`. The steps are the same for all three: take the new form, restore the server's own fields, split
-status from the rest, default, prune and validate, then store if anything changed. Invariants: a stored object has
-passed its kind's validation; a write without a change makes no new version; generation moves exactly when a field
+status from the rest. Then default, prune and validate, and store if anything changed. Invariants: a stored object has
+passed its kind's validation. A write without a change makes no new version. Generation moves exactly when a field
 outside of metadata and status changes.
 """
 
@@ -224,8 +224,8 @@ def change(
 def _note_owners(
     cluster: Cluster, resource: Resource, version: str, new: Json, old: Json, subresource: str, options: WriteOptions
 ) -> None:
-    """Note the owners of the fields that an update changed, where the object was applied once and the update does not
-    set them itself.
+    """Note the owners of the fields that an update changed. This is for objects with an earlier apply, and for updates
+    that do not set the owners themselves.
     """
     managers = old["metadata"].get("managedFields")
     if not managers or new["metadata"].get("managedFields") != managers:
