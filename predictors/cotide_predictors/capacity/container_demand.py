@@ -1,4 +1,4 @@
-"""How many containers of each class will be needed: tasks that still run, tasks that wait, and tasks to come.
+"""Forecasts of the containers of each class: tasks that still run, tasks that wait, and tasks to come.
 
 Called by the capacity planner, once a step. The tasks of a size class that need a container h steps on are
 

@@ -4,7 +4,7 @@ Updated by `arrival_rates`, as one more forecast of the mean. The target is a ra
 last day's mean. The features are its changes in the last hours and after the same time of the days before, and its
 distance from its mean. Columns of a group share their coefficients, so that a few days teach a model. An untrained
 model repeats the present rate. Direct models by lead are plain linear regression (Hyndman and Athanasopoulos 2021, ch.
-7 and 13). The lags are chosen. Invariant: rates are finite and >= 0, whatever the history.
+7 and 13). The lags are chosen. Invariant: rates are finite and >= 0, with any history.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class LagRegression:
                 continue  # unknown yet: the change stays 0
             at = len(LAGS) + 3 * index
             then = rows[same - 1 : same + 2].mean(axis=0)
-            # A day of few steps is shorter than the way ahead: the last known step replaces the missing ones.
+            # A day of few steps is shorter than the horizon: the last known step replaces the missing ones.
             later = np.minimum(same + 1 + np.arange(leads), last)
             around = rows[later - 1] + rows[later] + rows[np.minimum(later + 1, last)]
             features[:, :, at] = rows[later] - then

@@ -72,7 +72,7 @@ class TaskClasses:
 
         Parameters
         ----------
-        need : (n, R) resources asked for, >= 0.
+        need : (n, R) requested resources, >= 0.
         priority : (n,).
         seconds : (n,) run times, > 0.
 

@@ -6,7 +6,7 @@ With phi, theta and the mean mu known, the innovation of a new record is the rec
     prediction = mu + sum_i phi_i (x[t+1-i] - mu) + sum_j theta_j e[t+1-j]
 
 (Jiang et al., eqs. 4-6). After the first slots, where statsmodels' Kalman filter still doubts the unknown past, both
-agree to rounding. A forecast below the load of a slot ago is not trusted in production: the last-state correction takes
+agree to rounding. A forecast below the load of a slot ago is not used in production: the last-state correction takes
 the higher of prediction and last record (Jiang et al., section III).
 
 Invariant: a missing record (nan) is replaced by its own prediction, so its innovation is 0.

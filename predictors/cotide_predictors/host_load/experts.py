@@ -47,7 +47,7 @@ _YESTERDAY_SHARE: Final = 0.35
 
 
 class ExpertBank:
-    """What the experts remember of n hosts.
+    """The experts' memory of n hosts.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Copies the knowledge of a smaller holder of arrays into a larger one, for hosts that join.
 
 Called by `forecaster` and `scoring`. Holders have a fixed number of rows and never grow in place: the larger one starts
-with every row unknown, and the smaller one is copied over it. Invariant: after it, the old rows are as they were and
-the added ones are as in a new holder, whichever axis the hosts are on.
+with every row unknown, and the smaller one is copied over it. Invariant: afterwards the old rows are unchanged and the
+added ones are as in a new holder, on any axis of the hosts.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _correct(
     values: Floats, present: Flags, mixed: Floats, records: Floats, levels: Floats, steps: Floats, low: Floats,
     high: Floats, asked: Floats,
 ) -> None:  # fmt: skip
-    """Move each host's asked levels up after a miss and down after a hit, in place."""
+    """Move each host's corrected levels up after a miss and down after a hit, in place."""
     for host in range(len(values)):
         if not present[host]:
             continue

@@ -1,4 +1,4 @@
-"""Whether samples of earlier times contradict the present latency measurements, whatever their labels are.
+"""Whether samples of earlier times contradict the present latency measurements, independent of their labels.
 
 Called by `renewal` before training. A challenger's score shows it only where limits break often enough to train without
 the older samples. A store full of kept limits, read in a quiet night, would pass. So latencies themselves are compared,

@@ -1,8 +1,8 @@
 """Was the promotion right? A new model and the one before it both forecast all later measurements.
 
 Called by the learning loop after a promotion; decides when to roll back. Pure. Records are slots, as in
-`service_trust`. Invariant: one bad slot is chance. From `LEAST_SLOTS` on the new model goes when its Brier score is
-worse beyond noise, or when its coverage is below the guard's promise while its predecessor's is not.
+`service_trust`. Invariant: one bad slot is chance. From `LEAST_SLOTS` on the new model is rolled back when its Brier
+score is worse beyond noise, or when its coverage is below the guard's promise while its predecessor's is not.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class SampleReservoir:
         return {service: list(samples) for service, samples in self._latest.items()}
 
     def digest(self, most: int) -> list[MeasuredMix]:
-        """Return at most so many samples, the cells in turn, so that the rarest mixes are all in it."""
+        """Return at most the given number of samples, the cells in turn, so that the rarest mixes are all in it."""
         cells: dict[Cell, list[MeasuredMix]] = {cell: list(kept) for cell, kept in self._cells.items()}
         for samples in self._latest.values():
             for sample in samples:

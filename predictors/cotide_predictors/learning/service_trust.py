@@ -30,7 +30,7 @@ from cotide_predictors.learning.challenge import worse_beyond_noise
 
 
 class Trust(StrEnum):
-    """How a service's forecasts stand; the words are conditions of its Workload."""
+    """The state of a service's forecasts; the texts are conditions of its Workload."""
 
     LEARNING = "Learning"
     TRUSTED = "Trusted"

@@ -251,7 +251,7 @@ def _holds(one: CellFinding | None, limit: float) -> bool:
 
 
 def _last_of_run(held: Sequence[bool], ladder: Sequence[Cell]) -> int | None:
-    """Return the jobs of the last cell before the first that does not hold; None when the first doesn't."""
+    """Return the jobs of the last cell before the first that does not hold; None when the first does not."""
     good = next((index for index, holds in enumerate(held) if not holds), len(held))
     return ladder[good - 1].jobs() if good else None
 

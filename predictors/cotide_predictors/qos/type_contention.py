@@ -1,4 +1,4 @@
-"""How much each batch type hurts an online service, learned from measured latencies.
+"""The harm of each batch type to an online service, learned from measured latencies.
 
 Called by `qos.QosModel.fit` before the features are built; evaluated on every batch of mixes. It turns the columns of a
 mix, one for each type, into two numbers that mean the same for any set of types. The trees then need not learn eight

@@ -119,7 +119,7 @@ class RateModel:
         return tuple(horizon.scores(column) for horizon in self._each)
 
     def reset(self, rows: Sequence[int]) -> None:
-        """Forget services that are gone, so that their rows may serve others."""
+        """Forget deleted services and free their rows."""
         chosen = np.asarray(rows, dtype=np.intp)
         self._experts.reset(chosen)
         for horizon in self._each:
@@ -208,7 +208,7 @@ class _Horizon:
             seen[rows] = np.nan
 
     def follow(self, smaller: _Horizon) -> None:
-        """Take over what a horizon of fewer services learnt; nothing is pending."""
+        """Take over the knowledge of a horizon of fewer services; nothing is pending."""
         overlay(self._mixture, smaller._mixture)
         overlay(self, smaller)
 

@@ -1,6 +1,6 @@
 """Follows the measured rates of one engine's services and forecasts how high they will rise.
 
-A driver asks it before each call of the engine, live and in virtual time alike::
+A driver calls it before each call of the engine, live and in virtual time::
 
     events (ServiceSampled, PodUpserted) -> take -> RatesForecasted, once a slot -> Scheduler.handle
 

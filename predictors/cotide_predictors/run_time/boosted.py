@@ -80,7 +80,7 @@ class TreeRefitter:
         ----------
         at : seconds, the moment of the rebuild.
         run, forecast : (n,) seconds, read for finished jobs.
-        finish : (n,) seconds; later than ``at`` for a job that is not over, whatever is known of it.
+        finish : (n,) seconds; later than ``at`` for a job that is not over, even if its end is known.
         """
         over = np.flatnonzero(finish < at)
         if len(over) < LEAST_JOBS:

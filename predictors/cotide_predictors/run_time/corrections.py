@@ -1,4 +1,4 @@
-"""What a forecast becomes when its job outlives it: the standard corrections, and the distribution's own.
+"""The correction of a forecast when its job outlives it: the standard corrections, and the distribution's own.
 
 Called by schedulers at the moment that a running job passes its forecast. Each rule takes the elapsed time and returns
 a new total run time. Sources: the requested time and fixed steps as in Tsafrir, Etsion and Feitelson (2007), reference

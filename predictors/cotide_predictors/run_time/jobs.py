@@ -1,7 +1,7 @@
 """Jobs in columns, and the order of the events for a forecaster.
 
 Built by readers of logs and by the engine; every module of this package takes these arrays. Invariant: in an event
-order a completion stands before exactly those submissions that come later than it. A walk along the order therefore
+order a completion comes before exactly those submissions that are later than it. A walk along the order therefore
 cannot look ahead.
 """
 
@@ -29,7 +29,7 @@ class JobTable:
     ----------
     submit_seconds : (n,) rising.
     requested_seconds : (n,) the user's limit; nan where none was given.
-    processors : (n,) asked for, >= 1.
+    processors : (n,) requested, >= 1.
     user, group, executable, queue : (n,) numbers of no order; -1 is unknown.
     """
 
@@ -78,7 +78,7 @@ class RunLog:
 def event_order(submit_seconds: Floats, finish_seconds: Floats) -> Ints:
     """Return (2n,) events in time: ``j`` is the submission of job j, ``~j`` its completion.
 
-    At the same second submissions stand first: a forecast uses only jobs that finished *before* the submission.
+    At the same second submissions come first: a forecast uses only jobs that finished *before* the submission.
     """
     count = len(submit_seconds)
     times = np.concatenate([submit_seconds, finish_seconds])

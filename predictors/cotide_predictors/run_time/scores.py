@@ -28,7 +28,7 @@ class Score:
     accuracy : mean of eq. 4.2.
     mae_seconds : mean absolute error.
     under_share : share of jobs that outlive their forecast.
-    under_seconds : by how much those do on average; 0 when none does.
+    under_seconds : their mean under-estimate; 0 without any.
     """
 
     jobs: int

@@ -51,7 +51,7 @@ CONTEXT: Final = (
     "weekday",
     "queue",
 )
-"""What else is known: counts and times as logs, spreads of log run times, calendar, queue number."""
+"""Further features: counts and times as logs, spreads of log run times, calendar, queue number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class TreeFeatures:
 
 
 def tree_features(log: RunLog) -> TreeFeatures:
-    """Return the features of every job of a log as they stood at its submission."""
+    """Return the features of every job of a log at its submission."""
     jobs = log.jobs
     user, executable, twin = (snapshots(key, jobs, log.run_seconds, log.finish_seconds) for key in key_columns(jobs))
     return features_of(jobs, user, executable, twin)

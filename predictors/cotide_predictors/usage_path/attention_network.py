@@ -92,7 +92,7 @@ def _decoded(
     """Return (b, 12) outputs; each step reads the value before it, its own from the second step on."""
     attends, biased = "tp" in variant, "bias" in variant
     keys = encoded @ parameters["time_encoded"] if attends else None
-    # How far each value of the window lies from the others: the source's half of eq. 7.23.
+    # The distance of each value of the window from the others: the source's half of eq. 7.23.
     apart = xp.abs(values[:, :, None] - values[:, None, :]).mean(axis=2) if biased else None
     context, outputs = encoded[:, -1], [values[:, -1:]]
     for step in range(WINDOW):

@@ -61,7 +61,7 @@ def windows_of(past: Floats, origin_slot: Integers) -> Windows:
         slots % DAY_SLOTS / DAY_SLOTS - 0.5,
         slots // DAY_SLOTS % 7 / 7.0 - 0.5,
         *(np.broadcast_to(_autocorrelation(scaled, lag), shape) for lag in (1, 2, WINDOW)),
-        # The day before the slot that each step of the window will answer for.
+        # The day before the slot of each step of the window.
         (past[:, : 2 * WINDOW][:, WINDOW:] - mean) / deviation,
     ]
     return Windows(np.stack(columns, axis=2).astype(np.float32), mean, deviation)

@@ -1,4 +1,4 @@
-"""Rows of numbers by key, bounded in number: what the live forecasters know of each owner and each namespace.
+"""Rows of numbers by key, bounded in number: the live forecasters' knowledge of each owner and each namespace.
 
 Used by `live_filters`, `live_smoothing` and `live_regression`. Invariant: of too many keys the least recently learned
 goes, within the limits of `namespace_shares`. A row holds the last numbers that were put under its key.

@@ -1,6 +1,6 @@
 """The forecasters of live pods' run times, by the names that the configuration takes.
 
-Called by the operator and by the lab, which compares them on batch logs. The mixture density network is missing: it
+Called by the operator and by the lab, which compares them on batch logs. The mixture density network is left out: it
 learns one set of weights from all runs, and a network for each namespace would train on a handful of runs. Invariant:
 each has a test that fails when the forecaster sees the future.
 """

@@ -40,7 +40,7 @@ State = FmkfState | MlkfState
 
 @dataclass(frozen=True, slots=True)
 class FilterForecast:
-    """One forecast with the filters that its outcome moves, and what they saw of the pod."""
+    """One forecast, the filters that its outcome moves, and their inputs for the pod."""
 
     seconds: int
     upper: int
@@ -133,7 +133,7 @@ def one_job(requested_seconds: float, cores: float, hour: int) -> JobTable:
 
 
 def _packed(state: State, part: int) -> Floats:
-    """Return the filters of a row as one row of numbers; which are known is not among them."""
+    """Return the filters of a row as one row of numbers, without the flags of known ones."""
     found: Floats = np.concatenate([values_array[part].ravel() for values_array in state[:-1]])
     return found
 

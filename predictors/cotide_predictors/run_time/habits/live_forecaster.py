@@ -49,7 +49,7 @@ class LiveForecaster(Protocol):
         ...
 
     def learn(self, made: Any, run_seconds: float) -> None:
-        """Learn how long a run took that this forecaster had forecast."""
+        """Learn the length of a run that this forecaster had forecast."""
         ...
 
     def retain(self, namespaces: Collection[bytes]) -> None:

@@ -134,7 +134,7 @@ class RunTimeMixture:
         )
 
     def learn(self, made: HabitForecast, run_seconds: float) -> None:
-        """Learn how long a run took that was forecast here."""
+        """Learn the length of a run that was forecast here."""
         for kind in range(KEYS):
             row = self._row(kind, made.likeness[kind])
             self._habits.keys[kind, 0] = row

@@ -47,10 +47,11 @@ BROAD_SHARE: Final = 0.02
 and half of a newcomer's forecast would be days.
 """
 FIRST_LEVEL: Final = 0.8
-"""Quantile of the mixture that is taken first, for nine in ten runs not to outlive it: mixtures are wider than what
-comes (chosen on the same logs)."""
+"""Quantile of the mixture that is taken first, so that nine in ten runs do not outlive it: mixtures are wider than the
+outcomes (chosen on the same logs).
+"""
 ROUNDING: Final = 1e-5
-"""How far the weights of one case may sum up to other than 1 in a file (single precision)."""
+"""Largest difference from 1 of the sum of one case's weights in a file (single precision)."""
 BYTES_A_NAMESPACE: Final = NAMESPACE_BYTES + 4 * (1 + 2 * CELLS)
 BYTES_A_CASE: Final = 4 * (2 + 2 * COMPONENTS) + 8
 """Of the files, in single precision."""

@@ -1,6 +1,6 @@
 """Forecasts the run time of each pod of a job when it comes, and learns from each that succeeds.
 
-A driver asks it before each call of the engine, live and in virtual time alike::
+A driver calls it before each call of the engine, live and in virtual time::
 
     events -> arrived -> RunTimesForecasted -> Scheduler.handle -> instructions -> decided
                 ^ completions teach the mixture                                     | slowdowns of the nodes chosen
@@ -88,7 +88,7 @@ class Contender:
     accuracies: dict[bytes, Accuracies]
 
     def score(self, namespace: bytes, own: float, model: float) -> None:
-        """Take in how accurate this forecaster and the completion model were."""
+        """Take in the accuracies of this forecaster and of the completion model."""
         before = self.accuracies.pop(namespace, Accuracies(0.0, 0.0, 0.0))
         runs = min(before.runs + 1.0, REMEMBERED_RUNS)
         if len(self.accuracies) >= MOST_NAMESPACES:
@@ -169,7 +169,7 @@ class PodRunTimes:
         return RunTimesForecasted(tuple(forecasts)) if forecasts else None
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
-        """Note by how much each bound pod is slowed down on its node."""
+        """Note the slowdown of each bound pod on its node."""
         for instruction in instructions:
             if isinstance(instruction, Bind) and instruction.forecast.seconds_p50 is not None:
                 known = self._followed.get(instruction.key)
@@ -279,7 +279,7 @@ class _Question(NamedTuple):
 
 
 def cores_of(pod: Pod) -> float:
-    """Return the cores that a pod asks for, plain and reclaimed."""
+    """Return the cores that a pod requests, plain and reclaimed."""
     return sum(amount for name, amount in pod.requests if name in (CPU, RECLAIMED_CPU)) / 1000.0
 
 

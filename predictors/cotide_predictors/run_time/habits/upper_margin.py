@@ -1,4 +1,4 @@
-"""The upper end of a point forecast: by how much it must be stretched so that nine in ten runs stay below.
+"""The upper end of a point forecast: the factor that keeps nine in ten runs below it.
 
 Used by the live forecasters that return points only. The margin, a log of seconds, follows the misses (the quantile
 recursion of Robbins and Monro 1951). A run that outlives the upper end raises it; one that does not lowers it a ninth

@@ -2,7 +2,7 @@
 
 Called by the lab. The noise is chosen on completed jobs, by the accuracy of the point that is answered, with the rule
 of the filters' baseline (`settings_choice`). Until the first choice the default variances hold. Invariant: a forecast
-uses only completions that stand before its submission in the event order, for the filters and for their noise.
+uses only completions before its submission in the event order, for the filters and for their noise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from cotide_predictors.run_time.kernels.tree_forecasts import edges
 Kind = Literal["fmkf", "mlkf"]
 Point = Literal["most-accurate", "likelier"]
 """``most-accurate`` : of highest expected accuracy under the mixture. ``likelier`` : the centre of the likelier class
-alone, as the thesis prints MLKF (section 5.3.4)."""
+alone, as the thesis prints MLKF (section 5.3.4).
+"""
 SETTINGS: Final[dict[Kind, tuple[Noise, ...]]] = {
     "fmkf": fixed_multiple.SETTINGS, "mlkf": multi_layer.SETTINGS,
 }  # fmt: skip

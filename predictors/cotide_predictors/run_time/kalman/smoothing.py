@@ -82,7 +82,7 @@ class Smoother:
 
 
 def exponentially_smoothed(log: RunLog, *, setting: Smoothing | None = None) -> Floats:
-    """Return (n,) levels in seconds as they stood at each submission; nan without a past."""
+    """Return (n,) levels in seconds at each submission; nan without a past."""
     out = np.full(len(log), np.nan)
     Smoother(log.jobs, setting).walk(event_order(log.jobs.submit_seconds, log.finish_seconds), log.run_seconds, out)
     return out

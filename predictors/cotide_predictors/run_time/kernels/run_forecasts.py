@@ -42,7 +42,7 @@ TREES_RATED: Final = 5
 
 
 class Past(NamedTuple):
-    """What a replay knows of finished jobs; changed in place.
+    """A replay's knowledge of finished jobs; changed in place.
 
     Attributes
     ----------

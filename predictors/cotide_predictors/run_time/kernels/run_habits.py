@@ -4,9 +4,9 @@ Called by the replay kernels at each submission and each completion, in simulate
 rest on that schedule's own completions. A forecast is a distribution over bins of log seconds. Each component of the
 mixture is one past run of the same user, a past share of the request, the request itself, or all times up to the
 request evenly. The past runs are the latest few of the same size and request, of the same request, of the same size,
-and of any. Each component counts once narrowly and once widely. Its weights belong to a case: how many such runs there
-were and how far the last two lay apart. A completion moves the weights of its job's case towards the components that
-had expected it (online expectation maximisation: Cappe and Moulines 2009).
+and of any. Each component counts once narrowly and once widely. Its weights belong to a case: the number of such runs
+and the distance of the last two. A completion moves the weights of its job's case towards the components that had
+expected it (online expectation maximisation: Cappe and Moulines 2009).
 
 It has three answers. The seconds of highest expected accuracy (Naghshnejad 2019, eq. 4.2) order jobs. The seconds that
 a given share does not outlive serve reservations. The expected accuracy, corrected by the outcomes of forecasts with
@@ -138,7 +138,7 @@ def habits_of(user: Integers, demand: Integers, request: Integers) -> Habits:
 
 @cache
 def _tables() -> tuple[Integers, Floats, Floats, Floats]:
-    """Return the bins' edges and centres, the kernels and what they gain; made once and never written to."""
+    """Return the bins' edges and centres, the kernels and their gains; made once and never written to."""
     log_edges = np.linspace(0.0, np.log(LONGEST_SECONDS), BINS + 1)
     middle = (log_edges[:-1] + log_edges[1:]) / 2
     away = np.abs(middle[:, None] - middle[None, :])
@@ -284,7 +284,7 @@ def predict_within(habits: Habits, job: int, request: int, most: int) -> int:
 
 @compiled
 def note_habit(habits: Habits, job: int, run: int, request: int, forecast: int) -> int:
-    """Learn of a finished job, ``forecast`` being what was answered at its submission; return its run time."""
+    """Learn of a finished job, ``forecast`` being the answer at its submission; return its run time."""
     at = bin_of(habits.edges, run)
     case = habits.case[job]
     weights = habits.weights[case]

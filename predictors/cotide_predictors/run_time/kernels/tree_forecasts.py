@@ -53,8 +53,8 @@ CONTEXT: Final = (
 )  # fmt: skip
 """Counts, times and ratios as logs, spreads of log run times, calendar, and how sure the mixture is."""
 RATED: Final = 3 + len(ANCHORS) + len(CONTEXT)
-"""Inputs of the reliability of a forecast: the forecast, its expected accuracy, how far its upper forecast lies above
-it; then as above.
+"""Inputs of the reliability of a forecast: the forecast, its expected accuracy, the distance of its upper forecast;
+then as above.
 """
 SNAPS: Final = (0, 3, 4, 8)
 """Anchors that replace the most accurate point where it lies close to one. Chosen: jobs end exactly at their request,
@@ -65,15 +65,15 @@ USERS: Final = KEYS - 1
 
 
 class Trees(NamedTuple):
-    """What the trees see, and the trees themselves. Arrays are changed in place; (0,) and the like where no trees are
-    used.
+    """The inputs of the trees, and the trees themselves. Arrays are changed in place; (0,) and the like where no trees
+    are used.
 
     Attributes
     ----------
     submit, demand, request : (n,) columns of the log; a row is read at its submission and later.
     point : (n,) seconds, the mixture's answer.
     upper, reliability : (n,) out: seconds that all but one in ten do not outlive; estimated accuracy of each forecast.
-    anchors, context, rated : (n, A), (n, C), (n, R) rows as they stood at submission.
+    anchors, context, rated : (n, A), (n, C), (n, R) rows at submission.
     latest : (users,) each user's latest submission, -1 for none.
     flying : (users,) each user's submitted jobs that are not over.
     sums : (2, keys, 3) count, mean and sum of squared deviations of log run times: of twins, of users.
@@ -139,7 +139,7 @@ def edges() -> Floats:
 
 @cache
 def _tables() -> tuple[Floats, Floats]:
-    """Return the bins' centres and what each point gains; made once and never written to."""
+    """Return the bins' centres and the gains of each point; made once and never written to."""
     between = edges()
     step = (between[1] - between[0]) / PARTS
     points = step * (np.arange(PARTS * LENGTHS) + 0.5)
@@ -159,7 +159,7 @@ def _log_or_nan(seconds: float) -> float:
 
 @compiled
 def describe(trees: Trees, habits: Habits, job: int, point: int) -> int:
-    """Write the row of a job that is submitted now, ``point`` being what the mixture answered; return the point."""
+    """Write the row of a job that is submitted now, ``point`` being the mixture's answer; return the point."""
     request = trees.request[job]
     twin = habits.keys[TWINS, job]
     own = habits.keys[USERS, job]
@@ -279,7 +279,7 @@ def accuracy_by_trees(trees: Trees, job: int) -> float:
 
 @compiled
 def note_tree_run(trees: Trees, habits: Habits, job: int, run: int, forecast: int) -> int:
-    """Learn of a finished job, ``forecast`` being what was answered at its submission; return its run time."""
+    """Learn of a finished job, ``forecast`` being the answer at its submission; return its run time."""
     twin = habits.keys[TWINS, job]
     own = habits.keys[USERS, job]
     trees.flying[own] -= 1

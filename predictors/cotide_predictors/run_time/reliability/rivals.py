@@ -51,7 +51,8 @@ def decision_tree(done: Completed, seed: int) -> Estimate:
 
 
 def nearest_neighbours(done: Completed, seed: int) -> Estimate:
-    """Return CNK (Bosnic and Kononenko 2008): how far a forecast lies from the mean run of the nearest completed jobs.
+    """Return CNK (Bosnic and Kononenko 2008): the distance of a forecast from the mean run of the nearest completed
+    jobs.
 
     The source takes the difference, an error; here it is eq. 4.2 of both, which makes it comparable with the others.
     Columns are scaled to unit deviation.
@@ -77,7 +78,7 @@ RIVALS: Final[Mapping[str, Learn]] = MappingProxyType(
 
 
 def importances(done: Completed, seed: int) -> dict[str, float]:
-    """Return by how much each of `PRINTED_FEATURES` lessens the boosted trees' loss, the most important as 100.
+    """Return the reduction of the boosted trees' loss by each of `PRINTED_FEATURES`, the most important as 100.
 
     The sum over all splits by it; features that no split uses are 0.
     """

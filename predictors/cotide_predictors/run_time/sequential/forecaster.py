@@ -47,7 +47,7 @@ class SequentialForecaster(Protocol):
         ...
 
     def submitted(self, rows: slice) -> Answers:
-        """Forecast jobs that are submitted now; rows are asked for in order, each once."""
+        """Forecast jobs that are submitted now; rows come in order, each once."""
         ...
 
 
