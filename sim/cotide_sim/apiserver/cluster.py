@@ -33,8 +33,7 @@ class Settings:
     ----------
     event_ttl_seconds : float
         Events older than this are deleted; a real API server's default is one hour.
-    bookmark_seconds : float
-        How often an open watch gets a bookmark.
+    bookmark_seconds : float Period of an open watch's bookmarks.
     version : str
         The Kubernetes version that `/version` claims.
     """
@@ -145,7 +144,9 @@ class Cluster:
 
 @dataclass(slots=True)
 class Write:
-    """One write on its way to the store, as the rules of its kind see it; `old` is None for a new object."""
+    """One write on its way to the store, in the form that the rules of its kind take; `old` is None for a new
+    object.
+    """
 
     cluster: Cluster
     resource: Resource

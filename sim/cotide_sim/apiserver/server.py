@@ -164,7 +164,7 @@ class ApiServer:
         await self.stop()
 
     def drop_watches(self, *, abruptly: bool = False) -> int:
-        """End every open watch (cut the connection when abruptly) and return how many there were."""
+        """End every open watch (cut the connection when abruptly) and return their number."""
         watchers = self.cluster.watches.all()
         for _, watcher in watchers:
             sink: Any = watcher.sink

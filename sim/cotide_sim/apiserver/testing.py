@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 from cotide_sim.apiserver.server import ApiServer
 
 START_SECONDS: Final = 20.0
-"""Chosen: how long a server may take to answer before a test fails."""
+"""Chosen: time for a server's answer before a test fails."""
 
 T = TypeVar("T")
 

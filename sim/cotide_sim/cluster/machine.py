@@ -128,7 +128,7 @@ class MachinePark:
         return True
 
     def advance(self, now: float) -> list[Finished]:
-        """Let time pass up to ``now`` and return what finished since the last call, in order of time and key.
+        """Let time pass up to ``now`` and return the finishes since the last call, in order of time and key.
 
         The result includes a finish during an earlier `start_pod` or `stop_pod`.
         """

@@ -155,7 +155,7 @@ class Scorecard:
             self._waiting_since.setdefault(pod, now_seconds)
 
     def observe_service_arrival(self, service: str, replicas: int, now_seconds: float) -> None:
-        """A service exists that wants so many replicas; until one is ready it is over its limit."""
+        """A service exists that wants this number of replicas; until one is ready it is over its limit."""
         self._presence.setdefault(service, _Presence(replicas, max(self._start, now_seconds)))
 
     def observe_ready(self, pod: str, service: str, now_seconds: float) -> None:

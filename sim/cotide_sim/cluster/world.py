@@ -1,7 +1,7 @@
 """A cluster in virtual time: a plan, simulated machines and the real engine, without HTTP.
 
 Called by experiments and tests (and by `cotide simulate` later); the live demo plays the same plan through the API. The
-flow goes one way, as everywhere::
+flow has one direction, as everywhere::
 
     plan and machines -> events -> Scheduler.handle -> instructions -> machines -> events
 

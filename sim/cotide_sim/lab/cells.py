@@ -55,7 +55,7 @@ class LabCell:
 
 @dataclass(frozen=True, slots=True)
 class LabSource:
-    """The data of a cell: a file, or generated when there is none.
+    """The data of a cell: a file, or a generator's output.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class LabSource:
 
 @dataclass(frozen=True, slots=True)
 class LabOutcome:
-    """The outcome of a cell: figures and losses in blocks, or the reason why there are none.
+    """The outcome of a cell: figures and losses in blocks, or the reason for their absence.
 
     Attributes
     ----------

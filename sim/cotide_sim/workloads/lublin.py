@@ -102,7 +102,7 @@ def lublin_jobs(count: int, processors: int, seed: int, load: float | None = Non
     load : processor seconds requested by second, as a share of the machine; None leaves arrivals as in the model.
     """
 
-    # A stream for each class and purpose, so that the same seed draws the same jobs whatever the load.
+    # A stream for each class and purpose, so that the same seed draws the same jobs at any load.
     def arrivals(counts: tuple[int, int], stretch: float) -> tuple[Floats, npt.NDArray[np.bool_]]:
         streams = [np.random.default_rng([seed, stream]) for stream in range(2)]
         times = np.concatenate(

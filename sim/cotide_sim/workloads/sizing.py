@@ -55,7 +55,7 @@ LoneSeconds = Callable[[str, int], float]
 
 
 def service_pods(nodes: int) -> int:
-    """Return the number of online pods of a plan for so many nodes, at least one."""
+    """Return the number of online pods of a plan for this number of nodes, at least one."""
     return max(1, round(SERVICE_PODS_PER_NODE * nodes))
 
 

@@ -47,7 +47,7 @@ CORES: Final = (1.0, 4.0)
 RUN_SECONDS: Final = (30.0, 400.0)
 """Run times are cut to these; chosen: the middle nine tenths of both traces' are 3 s to 430 s and 14 s to 975 s."""
 GOOGLE_SECONDS: Final = 29 * 86_400.0
-"""The Google trace spans 29 days; its job identifiers stand in for time (see `traces.google2011`)."""
+"""The Google trace spans 29 days; its job identifiers replace the time (see `traces.google2011`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The defaults of a pod: the defaulting and the priority admission of a real server.
 
-Called through `kind_rules`; the refusals are in `pod_validation`. Invariant: a default never replaces what was given.
+Called through `kind_rules`; the refusals are in `pod_validation`. Invariant: a default never replaces a given value.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 """

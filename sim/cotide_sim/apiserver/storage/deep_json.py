@@ -1,4 +1,4 @@
-"""JSON that is nested far deeper than orjson goes (it reads 1,024 levels and writes 254).
+"""JSON that is nested far deeper than orjson allows (it reads 1,024 levels and writes 254).
 
 Called wherever the emulator reads or writes an object. The fast path is orjson. Python's own json reads and writes
 documents that orjson refuses for their depth, on a stack that is large enough. A real API server takes 10,000 levels,

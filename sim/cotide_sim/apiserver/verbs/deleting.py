@@ -70,7 +70,7 @@ class DeleteOptions:
 
 
 def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOptions) -> tuple[bytes, bool]:
-    """Delete one object; return its last JSON and whether it is gone already.
+    """Delete one object; return its last JSON and whether it is already deleted.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
 
 
 def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Json) -> bool:
-    """Remove an object after its last finalizer was removed; return whether it is gone."""
+    """Remove an object after its last finalizer was removed; return whether it is deleted."""
     metadata = new["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -206,7 +206,9 @@ def delete_collection(
 
 
 def empty_namespace(cluster: Cluster, name: str) -> bool:
-    """Delete the contents of a terminating namespace, and the namespace once it is empty; return whether it is gone."""
+    """Delete the contents of a terminating namespace, and the namespace once it is empty; return whether it is
+    deleted.
+    """
     left = False
     for collection in list(cluster.store.collections.values()):
         if not collection.resource.namespaced:

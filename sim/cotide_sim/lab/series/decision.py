@@ -22,7 +22,7 @@ SHORT_HOURS: Final = 0.05
 OVERLOADED: Final = 0.01
 """Share of the used nodes' slots above the node's capacity in the count of nodes (chosen)."""
 SERIES_A_NODE: Final = 4.0
-"""Size of a node: so many mean peaks of the first half, at least the largest series (chosen: some eight typical
+"""Size of a node: this number of mean peaks of the first half, at least the largest series (chosen: some eight typical
 loads).
 """
 UNITS: Final = 10_000

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 NUMBER_BYTES: Final = 8
-"""Of a number that stands alone, in a list for example."""
+"""Of a single number, in a list for example."""
 
 
 def held_bytes(held: Any) -> int:
