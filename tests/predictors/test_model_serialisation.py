@@ -188,7 +188,7 @@ counts = np.ones((rows, 1))
 rate = np.linspace(0.0, 1e5, rows)
 nothing = np.zeros(rows)
 qos.violation_probability(MixBatch(rate, nothing, nothing + 10.0, nothing, ("heavy",), counts, counts * 1e9))
-completion.lone_seconds(completion.types_, counts[:2, 0] * 1e9, counts[:2, 0] * np.nan)
+completion.isolated_seconds(completion.types_, counts[:2, 0] * 1e9, counts[:2, 0] * np.nan)
 print([name for name in ("xgboost", "sklearn", "scipy.optimize", "pandas") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -73,7 +73,7 @@ class BoostedTrees:
         roots = np.cumsum([0, *sizes])[:-1].astype(np.int32)
         feature, threshold, child, leaf = (np.concatenate([part[i] for part in parts]) for i in range(4))
         if not 0 <= int(feature.min()) <= int(feature.max()) < columns:
-            raise ValueError(f"a tree compares another column than the {columns} there are")
+            raise ValueError(f"a tree compares a column outside of the {columns} columns")
         child = child + np.repeat(roots, sizes)
         depths = np.array([part[4] for part in parts], np.int32)
         made = cls(payload, roots, depths, feature, threshold, child, leaf)
@@ -125,7 +125,7 @@ def _plain(tree: Mapping[str, Any]) -> tuple[Nodes, Narrow, Nodes, Narrow, int]:
         below = [child for node in level if left[node] >= 0 for child in (left[node], right[node])]
         for child in below:
             if child < 0 or child in index:
-                raise ValueError("the nodes of a tree form none")
+                raise ValueError("the nodes of a tree do not form a tree")
             index[child] = len(order)
             order.append(child)
         level = below

@@ -97,7 +97,7 @@ class MonotoneEnsemble(Estimator):
         except ValueError as error:
             raise ModelError(f"the trees are not an xgboost model that this program can use: {error}") from error
         except (LookupError, TypeError, AttributeError) as error:
-            raise ModelError(f"the trees are not such as this program grows: {error}") from error
+            raise ModelError(f"the trees differ from those that this program grows: {error}") from error
         self.booster_bytes_ = payload
 
     def _start(self, features: Floats) -> Floats:

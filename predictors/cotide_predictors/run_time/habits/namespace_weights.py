@@ -166,7 +166,7 @@ def read(arrays: Arrays, keys: Iterable[bytes]) -> dict[bytes, Learned]:
     if cases.dtype != np.int32 or cases.shape != (met, 2) or counts.dtype != np.int64 or counts.shape != (met,):
         raise ValueError(f"cases of shape {cases.shape} and type {cases.dtype}")
     if (cases < 0).any() or (cases >= (len(names), CASES)).any() or (counts < 1).any():
-        raise ValueError("a case is none, or was never met")
+        raise ValueError("a case is invalid or unused")
     if not np.allclose(weights.sum(axis=(1, 2)), 1.0, rtol=0.0, atol=ROUNDING):
         raise ValueError("weights do not add up to 1")
     found = [untaught() for _ in names]
