@@ -56,7 +56,9 @@ def generated_log(
     if count > MAX_JOBS:
         raise InputError(f"{count:,} are more than {MAX_JOBS:,} jobs", field="--jobs")
     if load is not None and not LOAD_LEAST <= load <= MAX_LOAD:
-        raise InputError(f"{load} is no share of a machine; between {LOAD_LEAST:g} and {MAX_LOAD:g}", field="--load")
+        raise InputError(
+            f"{load} is not a share of a machine; give a value between {LOAD_LEAST:g} and {MAX_LOAD:g}", field="--load"
+        )
     if processors is not None and processors > MAX_PROCESSORS:
         raise InputError(f"{processors:,} are beyond {MAX_PROCESSORS:,}", field="--processors")
     if kind == "lublin":
@@ -69,7 +71,7 @@ def generated_log(
     else:
         capacity = processors or CAPACITY
         if capacity < CAPACITY:
-            raise InputError(f"jobs of {kind} ask for up to {CAPACITY} processors", field="--processors")
+            raise InputError(f"jobs of {kind} request up to {CAPACITY} processors", field="--processors")
         drawn = synthetic_jobs(kind, count, seed)
         run, demand = drawn.sizes, drawn.demands
         generator = np.random.default_rng([seed, count, 1])

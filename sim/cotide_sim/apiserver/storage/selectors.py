@@ -124,7 +124,7 @@ def _one_of(key: str, operator: str, values: frozenset[str]) -> Requirement:
     try:
         bound = int(next(iter(values), ""))
     except ValueError:
-        raise bad_request(f"the label selector compares {key!r} with {set(values)}, which is no integer") from None
+        raise bad_request(f"the label selector compares {key!r} with {set(values)}, which is not an integer") from None
     return _compared(key, bound, greater=operator == "Gt")
 
 
