@@ -162,7 +162,7 @@ def test_pickled_arrays_are_never_loaded(completion_model: CompletionModel) -> N
         to_files(completion_model),
         lambda manifest: manifest["files"]["forest.npz"].update(sha256=hashlib.sha256(payload).hexdigest()),  # type: ignore[index]  # JSON
     )
-    with pytest.raises(ModelError, match="no npz of plain numbers"):
+    with pytest.raises(ModelError, match="not an npz of plain numbers"):
         from_files({**files, "forest.npz": payload})
 
 
