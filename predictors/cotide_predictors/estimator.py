@@ -1,4 +1,4 @@
-"""The scikit-learn contract without scikit-learn: parameters are what the constructor takes by keyword.
+"""The scikit-learn contract without scikit-learn: parameters are the constructor's keywords.
 
 Base of every estimator of this package, so that `sklearn.base.clone` and parameter searches work on them.
 Invariant: a constructor only stores its arguments under their own names; what `fit` learns ends in ``_``.
@@ -14,7 +14,7 @@ class Estimator:
     """Reads and sets constructor parameters by name."""
 
     def get_params(self, deep: bool = True) -> dict[str, object]:
-        """Return the constructor's parameters and their values; ``deep`` is there for the contract."""
+        """Return the constructor's parameters and their values; ``deep`` exists for the contract."""
         del deep
         return {name: getattr(self, name) for name in self._parameter_names()}
 

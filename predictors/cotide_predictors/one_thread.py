@@ -1,7 +1,7 @@
 """Keeps the numeric libraries on one thread while a model is fitted.
 
-Used by the estimators' `fit`. The matrices here have a few columns; BLAS and OpenMP would hand them to every core and
-wait there spinning, which on busy cores takes ten times the work itself and starves the scheduler next door.
+Used by the estimators' `fit`. The matrices here have a few columns; BLAS and OpenMP would distribute them to every core
+and spin there. On busy cores this takes ten times the work itself and starves the scheduler on the same machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Models to bytes and back; the one door through which model files come in.
+"""Models to bytes and back; the only entry of model files.
 
-Called by training commands and by the operator's model store, which do the reading and writing. Invariant: a model
-that comes back predicts exactly what it did, or `ModelError` says in one sentence why it can't be used.
+Called by training commands and by the operator's model store, which do the reading and writing. Invariant: a restored
+model predicts exactly as before, or `ModelError` states in one sentence why it cannot be used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def to_files(model: QosModel | ServicesQosModel | CompletionModel) -> dict[str, 
 
 
 def model_id(files: Mapping[str, bytes]) -> str:
-    """Return the sha256 that names a model: that of its manifest, which holds those of its payloads."""
+    """Return the sha256 that identifies a model: that of its manifest, which holds those of its payloads."""
     return model_files.fingerprint(files)
 
 

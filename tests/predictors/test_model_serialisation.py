@@ -75,7 +75,7 @@ def test_any_changed_byte_of_a_payload_is_found(qos_model: QosModel, completion_
         for offset in (0, len(files[name]) // 2, len(files[name]) - 1):
             payload = bytearray(files[name])
             payload[offset] ^= 1
-            with pytest.raises(ModelError, match=f"{name} has sha256 .* but its manifest says"):
+            with pytest.raises(ModelError, match=f"{name} has sha256 .* but its manifest has"):
                 from_files({**files, name: bytes(payload)})
 
 
@@ -147,7 +147,7 @@ def test_payload_of_another_sort_is_refused_even_under_its_own_checksum(qos_mode
         to_files(qos_model),
         lambda manifest: manifest["files"]["model.ubj"].update(sha256=hashlib.sha256(payload).hexdigest()),  # type: ignore[index]  # JSON
     )
-    with pytest.raises(ModelError, match="no xgboost model"):
+    with pytest.raises(ModelError, match="not an xgboost model"):
         from_files({**files, "model.ubj": payload})
 
 
@@ -162,7 +162,7 @@ def test_pickled_arrays_are_never_loaded(completion_model: CompletionModel) -> N
         to_files(completion_model),
         lambda manifest: manifest["files"]["forest.npz"].update(sha256=hashlib.sha256(payload).hexdigest()),  # type: ignore[index]  # JSON
     )
-    with pytest.raises(ModelError, match="no npz of plain numbers"):
+    with pytest.raises(ModelError, match="not an npz of plain numbers"):
         from_files({**files, "forest.npz": payload})
 
 
@@ -188,7 +188,7 @@ counts = np.ones((rows, 1))
 rate = np.linspace(0.0, 1e5, rows)
 nothing = np.zeros(rows)
 qos.violation_probability(MixBatch(rate, nothing, nothing + 10.0, nothing, ("heavy",), counts, counts * 1e9))
-completion.lone_seconds(completion.types_, counts[:2, 0] * 1e9, counts[:2, 0] * np.nan)
+completion.isolated_seconds(completion.types_, counts[:2, 0] * 1e9, counts[:2, 0] * np.nan)
 print([name for name in ("xgboost", "sklearn", "scipy.optimize", "pandas") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

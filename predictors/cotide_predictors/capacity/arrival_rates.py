@@ -1,12 +1,12 @@
 """Arrival rates of each class for the next steps, with a distribution.
 
-Updated by `container_demand` and by whoever places servers. Simple forecasts of the mean run side by side: the smoothed
+Updated by `container_demand` and by placement. Simple forecasts of the mean run next to one another: the smoothed
 level, the last value, the last value and a damped trend, the same time of the day before, the mean of that and the
-level, and the day before's shape at today's height; each class uses the one that was best lately, so that a class
-without a day in it is not given one. On request a regression on lags is one more, and all are weighted by how good they
-were. Counts are wider than Poisson's: tasks come in bunches; the dispersion is learned from the errors, on request for
-several steps ahead, since what wanders is less sure the further ahead it is; quantiles are those of a gamma
-distribution of the same mean and variance. Invariant: rates are finite and >= 0, whatever the history, also none.
+level, and the day before's shape at today's height. Each class uses its recently best forecast, so that a class without
+a daily course gets no such forecast. On request a regression on lags joins them, and all are weighted by their
+accuracy. Counts are wider than Poisson's, since tasks come in bunches. The dispersion is learned from the errors, on
+request for several steps ahead, since a drifting rate is less certain further ahead. Quantiles are those of a gamma
+distribution of the same mean and variance. Invariant: rates are finite and >= 0, with any history or none.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ METHODS: Final = ("level", "last value", "trend", "yesterday", "mean of both", "
 SMOOTHING: Final = 0.25
 """Weight of the newest step in the level (chosen)."""
 FORGET: Final = 0.98
-"""What is kept of old errors at a step (chosen: about fifty steps count)."""
+"""Weight of old errors after a step (chosen: about fifty steps count)."""
 SHARPNESS: Final = 12.0
-"""Weights of forecasts fall with this power of their errors (chosen on seeds 101 to 104 of the placement experiment:
-nearly the best one alone; the eighth power comes to the same, the fourth is worse)."""
+"""Weights of forecasts fall with this power of their errors. Chosen on seeds 101 to 104 of the placement experiment:
+the best forecast has nearly all the weight; the eighth power gives the same, the fourth is worse.
+"""
 SMALLEST_ERROR: Final = 1e-9
-"""One below is none."""
+"""Smaller errors count as this one."""
 DAMPING: Final = 0.7
-"""What is left of a trend from step to step (chosen)."""
+"""Share of a trend that remains after a step (chosen)."""
 HEIGHTS: Final = (0.2, 5.0)
-"""Today over yesterday is cut to this (chosen: an empty hour yesterday tells nothing of today's height)."""
+"""Limits of today over yesterday (chosen: an empty hour yesterday carries no information on today's height)."""
 
 
 class ArrivalRates:
@@ -43,7 +44,7 @@ class ArrivalRates:
     ----------
     level_ : (K,) smoothed counts.
     dispersion_ : (leads, K) variance over mean of a count around its forecast of so many steps before, >= 1.
-    errors_ : (6, K) or, with a regression, (7, K) mean absolute errors of the methods, lately.
+    errors_ : (6, K) or, with a regression, (7, K) mean absolute errors of the methods, over recent steps.
     """
 
     def __init__(
@@ -101,14 +102,14 @@ class ArrivalRates:
         from scipy.stats import gamma
 
         mean = np.maximum(self.predict(steps), 1e-9)[:, :, None]
-        # What is further ahead is no surer, whatever the few errors seen say.
+        # Forecasts further ahead are never more certain, even where few errors suggest it.
         widest = np.maximum.accumulate(self.dispersion_, axis=0)
         scale = widest[np.minimum(np.arange(steps), self.leads - 1)][:, :, None]
         found: Floats = gamma.ppf(np.asarray(probabilities)[None, None, :], mean / scale, scale=scale)
         return np.nan_to_num(found, nan=0.0, posinf=0.0)
 
     def _means(self, steps: int) -> Floats:
-        """Return (6 or 7, steps, K): what each method says."""
+        """Return (6 or 7, steps, K): the forecast of each method."""
         level = np.broadcast_to(self.level_, (steps, self.classes))
         before, shaped = level.copy(), level.copy()
         known = len(self._history)
@@ -134,7 +135,7 @@ class ArrivalRates:
         return np.stack(offered)
 
     def _choose(self, offered: Floats) -> Floats:
-        """Return (..., K) of what (methods, ..., K) say."""
+        """Return the (..., K) choice from (methods, ..., K) forecasts."""
         if self._regression is None:
             best = self.errors_.argmin(axis=0).reshape(1, *[1] * (offered.ndim - 2), -1)
             chosen: Floats = np.take_along_axis(offered, best, axis=0)[0]

@@ -1,7 +1,7 @@
 """Forecasts of containers taught by tasks that have ended: arrivals replayed, errors gathered over the last day.
 
-Called by the capacity experiment and by `cotide capacity`. Invariant: at each step of the replay only what had come by
-then is seen.
+Called by the capacity experiment and by `cotide capacity`. Invariant: each step of the replay sees only earlier
+arrivals.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 CALIBRATION_STEPS: Final = 300
-"""Last steps on which the forecast's errors are gathered (chosen: a day of five-minute steps)."""
+"""Last steps for the forecast's errors (chosen: a day of five-minute steps)."""
 PROBABILITIES: Final = (0.5,)
-"""Asked for while errors are gathered; which does not matter."""
+"""The quantiles during calibration; any values do."""
 
 
 def occupancy_peaks(
     label: Integers, arrival: Floats, seconds: Floats, classes: int, step_seconds: float, steps: int
 ) -> Floats:
-    """Return (steps, classes): most tasks of each class that are there at one time within each step, were none to wait.
+    """Return (steps, classes): the largest number of tasks of each class at one time within each step, if no task
+    waited.
 
-    The true future that an oracle plans with, and what forecasts are calibrated against.
+    The true future: an oracle plans with it, and forecasts are calibrated against it.
     """
     peaks = np.zeros((steps, classes))
     for index in range(classes):
@@ -40,7 +41,7 @@ def occupancy_peaks(
         step = np.floor(times / step_seconds).astype(np.int64)
         inside = (step >= 0) & (step < steps)
         np.maximum.at(peaks[:, index], step[inside], count[inside])
-        # What is there when a step begins counts, too.
+        # Tasks that run when a step begins count, too.
         begins = np.searchsorted(times, np.arange(steps) * step_seconds, side="right") - 1
         carried = np.where(begins >= 0, np.concatenate((count, [0.0]))[begins], 0.0)
         peaks[:, index] = np.maximum(peaks[:, index], carried)
@@ -60,8 +61,8 @@ def calibrated_demand(
 ) -> ContainerDemand:
     """Return forecasts at a time, else at that of the last arrival; tasks need not be sorted.
 
-    Steps are counted back from that time, so that the day before is as many steps back as a day has; what came before
-    the first whole step counts only where it still runs.
+    Steps are counted back from that time, so that the day before starts a whole day of steps back. Arrivals before the
+    first whole step count only where they still run.
     """
     label = classes.at_arrival(need, priority)
     last = arrival.max() if until is None else max(until, arrival.max())

@@ -1,13 +1,13 @@
-"""How many containers of each class will be needed: tasks that still run, tasks that wait, and tasks to come.
+"""Forecasts of the containers of each class: tasks that still run, tasks that wait, and tasks to come.
 
-Called by whoever plans capacity, once a step. The tasks of a size class that need a container h steps on are
+Called by the capacity planner, once a step. The tasks of a size class that need a container h steps on are
 
     sum over running tasks of S(age + h) / S(age)  +  waiting x S(h)  +  sum over steps j < h of arrivals_j x I(h - j),
 
 S the share of tasks that outlive an age, I its integral over a step: the transient of a queue with as many servers as
-tasks. Those past the age that parts short from long are counted in the class of long ones. Its spread is learned: what
-was needed at most within each step is compared with the forecast, and quantiles of the error, scaled by the square
-root of the forecast, are added. Invariant: quantiles rise, are finite and >= 0.
+tasks. Tasks older than the age that parts short from long count in the class of long ones. Its spread is learned: the
+largest need within each step is compared with the forecast. Quantiles of the error, scaled by the square root of the
+forecast, are added. Invariant: quantiles rise, are finite and >= 0.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Integers = NDArray[np.int64]
 GRID: Final = 400
 """Points at which the survival of a class is kept (chosen)."""
 ERRORS_KEPT: Final = 400
-"""Errors of each class and lead from which quantiles are read (chosen: a day and a half of five-minute steps)."""
+"""Errors of each class and lead, as the sample for quantiles (chosen: a day and a half of five-minute steps)."""
 LEADS: Final = (1, 2, 4, 8)
-"""Steps ahead at which errors are gathered; a step uses those of the lead before it (chosen)."""
+"""Steps ahead of the gathered errors; a step uses those of the lead before it (chosen)."""
 FIRST_SPREAD: Final = (-0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
-"""Scaled errors that are taken for granted before any were seen (chosen: Poisson's, a little wider)."""
+"""Scaled errors before any were seen (chosen: Poisson's, a little wider)."""
 
 
 class ContainerDemand:
     """Forecasts containers by class, on line.
 
-    Classes are the size classes, each as short and as long where run times part: ``labels_`` holds pairs of size class
-    and whether it is long.
+    Each size class is split into short and long where run times part: ``labels_`` holds pairs of size class and whether
+    it is long.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ContainerDemand:
         self._now = 0
 
     def update(self, arrivals: Floats, peak: Floats) -> None:
-        """Take what the step that has ended brought.
+        """Take the arrivals and peaks of the step that has ended.
 
         Parameters
         ----------
@@ -109,29 +109,29 @@ class ContainerDemand:
     def predict(
         self, label: Integers, age_seconds: Floats, waiting: Floats, probabilities: tuple[float, ...]
     ) -> Floats:
-        """Return (W, K, J) quantiles of the containers needed; remembers the means, to learn from what comes.
+        """Return (W, K, J) quantiles of the containers needed; keeps the means, to learn from the outcomes.
 
-        What runs and waits when the first step begins is needed in it, so that none of its quantiles is below.
+        Tasks that run and wait when the first step begins need their containers in it, so no quantile is below them.
         """
         mean = self.mean(label, age_seconds, waiting)
         for lead, pending in zip(LEADS, self._pending, strict=True):
             if lead <= self.horizon:
                 pending.append((self._now + lead, mean[lead - 1] @ self._sums))
-        there = np.bincount(label, minlength=len(waiting)) + waiting
-        return self.spread(mean, probabilities, there)
+        least = np.bincount(label, minlength=len(waiting)) + waiting
+        return self.spread(mean, probabilities, least)
 
-    def spread(self, mean: Floats, probabilities: tuple[float, ...], there: Floats | None = None) -> Floats:
-        """Return (W, K, J): a mean with the quantiles of the errors seen; labels share what their size class needs.
+    def spread(self, mean: Floats, probabilities: tuple[float, ...], least: Floats | None = None) -> Floats:
+        """Return (W, K, J): a mean with the quantiles of the errors seen; labels share the need of their size class.
 
-        ``there``: (S,) the least that the first step needs; None for 0.
+        ``least``: (S,) the least that the first step needs; None for 0.
         """
         by_lead = [np.quantile(np.array(errors), probabilities, axis=0).T for errors in self._errors]
         indices = np.searchsorted(np.array(LEADS), np.arange(1, len(mean) + 1), side="right") - 1
         scaled = np.stack([by_lead[index] for index in indices])
         of_size = mean @ self._sums
         found = np.maximum(of_size[:, :, None] + scaled * np.sqrt(of_size + 1.0)[:, :, None], 0.0)
-        if there is not None:
-            found[0] = np.maximum(found[0], there[:, None])
+        if least is not None:
+            found[0] = np.maximum(found[0], least[:, None])
         found = np.maximum.accumulate(found, axis=2)
         return self.by_label(found, mean)
 
@@ -150,7 +150,7 @@ class ContainerDemand:
             needed[:, self._column[(index, True)]] += long
 
     def _arriving_parts(self) -> list[Floats]:
-        """Return for each label (W,): share of a step's arrivals that are there so many steps on, as that label."""
+        """Return for each label (W,): share of a step's arrivals that still run so many steps on, as that label."""
         parts = []
         for index, long in self.labels_:
             size, survival = self.classes.sizes_[index], self._survival[index]
@@ -162,7 +162,7 @@ class ContainerDemand:
 
 
 class _Survival:
-    """The share of tasks that outlive an age, from those seen; beyond the longest it falls by half every step."""
+    """The share of tasks that outlive an age, from observed tasks; beyond the longest it halves every step."""
 
     def __init__(self, seconds: Floats, step_seconds: float) -> None:
         indices = np.linspace(0, len(seconds) - 1, min(GRID, len(seconds))).astype(int)

@@ -1,10 +1,10 @@
-"""Ridge regression of rates on their own last steps and the days before, on line, a model for each step ahead.
+"""Ridge regression of rates on their own last steps and the days before, on line, with a model for each step ahead.
 
-Updated by `arrival_rates`, for whom it is one more forecast of the mean. What is foreseen is how much a rate changes
-against now, as a share of its last day's mean, from how it changed in the last hours, how it changed after the same
-time of the days before, and how far it is from its mean. Columns of a group share their coefficients, so that a few
-days teach a model; with nothing learned, now holds. Direct models by lead are plain linear regression (Hyndman and
-Athanasopoulos 2021, ch. 7 and 13); which lags is chosen. Invariant: rates are finite and >= 0, whatever the history.
+Updated by `arrival_rates`, as one more forecast of the mean. The target is a rate's change from now, as a share of its
+last day's mean. The features are its changes in the last hours and after the same time of the days before, and its
+distance from its mean. Columns of a group share their coefficients, so that a few days teach a model. An untrained
+model repeats the present rate. Direct models by lead are plain linear regression (Hyndman and Athanasopoulos 2021, ch.
+7 and 13). The lags are chosen. Invariant: rates are finite and >= 0, with any history.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LAGS: Final = (1, 2, 3, 4, 6, 8, 12)
-"""Steps back with which now is compared (chosen, as all constants here, on seeds 101 to 103 of the placement
-experiment: three hours of quarters)."""
+"""Steps back that are compared with now (chosen, as all constants here, on seeds 101 to 103 of the placement
+experiment: three hours of quarters).
+"""
 DAYS: Final = (1, 2, 7)
-"""Days back of which the same time is looked at."""
+"""Days back for the same time of day."""
 FORGET: Final = 0.999
-"""What is kept of what was learned at a step: some ten days of quarters count."""
+"""Weight of old knowledge after a step: some ten days of quarters count."""
 RIDGE: Final = 0.01
-"""Added to the squares of the features: what few steps say is believed less."""
+"""Added to the squares of the features: it lessens the weight of few steps."""
 LARGEST_CHANGE: Final = 10.0
-"""Features and targets are cut to this share of the last day's mean: what comes from nothing teaches no more."""
+"""Limit of features and targets, as a share of the last day's mean: a rise from zero has no more weight than this."""
 MOST: Final = 5.0
-"""A forecast is at most so many times the most that is remembered."""
+"""Largest forecast, as a multiple of the largest remembered rate."""
 SMALLEST: Final = 1e-9
-"""A mean below is as good as none."""
+"""Smaller means count as zero."""
 FEATURES: Final = len(LAGS) + 3 * len(DAYS) + 1
 
 
@@ -38,7 +39,9 @@ class LagRegression:
     """Models of each group of columns and each step ahead."""
 
     def __init__(self, groups: tuple[int, ...], *, day_steps: int, leads: int) -> None:
-        """Take the group of each of K columns, from 0 on, the steps of a day, and L >= 1 steps ahead to learn for."""
+        """Take the group of each of K columns, from 0 on, the steps of a day, and the L >= 1 steps ahead of its
+        models.
+        """
         self.leads, self._day = leads, max(1, day_steps)
         self._members = [np.flatnonzero(np.array(groups) == group) for group in range(max(groups) + 1)]
         self._squares = np.zeros((len(self._members), leads, FEATURES, FEATURES))
@@ -47,7 +50,9 @@ class LagRegression:
         self._rows = np.zeros((2 * self._kept, len(groups)))
         self._count = 0
         self._asked: list[tuple[Floats, Floats, Floats]] = []
-        """Of the last L steps, the oldest first: (L, K, F) features, (K,) what was then, (K,) the mean of its day."""
+        """Of the last L steps, the oldest first: (L, K, F) features, (K,) rate at that step, (K,) the mean of its
+        day.
+        """
 
     def update(self, rates: Floats) -> LagRegression:
         """Take the (K,) rates of the step that has ended, >= 0."""
@@ -70,7 +75,7 @@ class LagRegression:
         return self
 
     def predict(self, steps: int) -> Floats:
-        """Return (steps, K) rates; beyond the last lead as there. At least one step must have come."""
+        """Return (steps, K) rates; beyond the last lead the last one holds. At least one step must have come."""
         leads = min(steps, self.leads)
         features, now, scale = self._asked[-1]
         found = np.empty((steps, len(now)))
@@ -88,7 +93,7 @@ class LagRegression:
         return self._rows[max(0, self._count - self._kept) : self._count]
 
     def _features(self) -> tuple[Floats, Floats, Floats]:
-        """Return (L, K, F) features of now, and by column what is now and the mean of the last day."""
+        """Return (L, K, F) features of now, and by column the present rate and the mean of the last day."""
         rows, leads = self._remembered(), self.leads
         last, now = len(rows) - 1, rows[-1]
         mean = rows[-self._day :].mean(axis=0)
@@ -98,10 +103,10 @@ class LagRegression:
         for index, days in enumerate(DAYS):
             same = last - days * self._day
             if same < 1:
-                continue  # it is not known yet: no change is told
+                continue  # unknown yet: the change stays 0
             at = len(LAGS) + 3 * index
             then = rows[same - 1 : same + 2].mean(axis=0)
-            # A day of few steps is shorter than the way ahead: the last that is known stands for the rest.
+            # A day of few steps is shorter than the horizon: the last known step replaces the missing ones.
             later = np.minimum(same + 1 + np.arange(leads), last)
             around = rows[later - 1] + rows[later] + rows[np.minimum(later + 1, last)]
             features[:, :, at] = rows[later] - then

@@ -1,10 +1,10 @@
 """Task classes by k-means, in two steps: by size at arrival, by run time once a task has run (Zhang and Boutaba 2014).
 
-Fitted by whoever plans capacity, on tasks that have ended; read by `container_demand`. Section III of the paper divides
-tasks by k-means and names no features and no number of classes; the thesis behind it labels in two steps, since a
-task's run time is not known when it arrives. Here: step 1 on standardised (log resources, priority); step 2 splits each
-size class in short and long on log run time, where that explains enough. Invariant: `at_arrival` reads nothing that is
-not known at arrival, and gives every task a class, also one unlike all that were fitted.
+Fitted by the capacity planner, on tasks that have ended; read by `container_demand`. Section III of the paper divides
+tasks by k-means and names no features and no number of classes. The thesis behind it labels in two steps, since a
+task's run time is unknown at its arrival. Here: step 1 on standardised (log resources, priority); step 2 splits each
+size class in short and long on log run time, where that explains enough. Invariant: `at_arrival` reads only data that
+is known at arrival, and gives every task a class, even an unusual one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 SMALLEST: Final = 1e-6
-"""Amounts below are as good as none; they'd be far away on a logarithmic axis (chosen)."""
+"""Smaller amounts count as this one; they would be far away on a logarithmic axis (chosen)."""
 GAIN: Final = 0.03
-"""A further class must explain so much of the variance (chosen: the rule for the number of classes)."""
+"""Least share of the variance that a further class must explain (chosen: the rule for the number of classes)."""
 SPLIT_EXPLAINS: Final = 0.5
-"""Two run-time classes must explain so much of the variance of log run time (chosen)."""
+"""Least share of the variance of log run time that two run-time classes must explain (chosen)."""
 LEAST_TASKS: Final = 20
-"""A size class with fewer is not split (chosen)."""
+"""A smaller size class is not split (chosen)."""
 FIT_ROWS: Final = 20_000
-"""Tasks that k-means sees at most, drawn at random (chosen: centres no longer move)."""
+"""Largest number of tasks for k-means, drawn at random (chosen: centres no longer move)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SizeClass:
     Attributes
     ----------
     mean, deviation, largest : (2, R) of the short and of the long tasks' resources; equal where all are of a kind.
-    seconds : sorted run times seen, 2,000 at most.
+    seconds : sorted run times of past tasks, at most 2,000.
     long_after : seconds of running after which a task counts as long; inf where run times are of one kind.
     share : of all tasks.
     """
@@ -63,7 +63,7 @@ class TaskClasses:
     """
 
     def __init__(self, *, most: int = 10, random_state: int = 0) -> None:
-        """Take settings: ``most``: size classes at most."""
+        """Take settings: ``most``: largest number of size classes."""
         self.most, self.random_state = most, random_state
 
     @on_one_thread
@@ -72,7 +72,7 @@ class TaskClasses:
 
         Parameters
         ----------
-        need : (n, R) resources asked for, >= 0.
+        need : (n, R) requested resources, >= 0.
         priority : (n,).
         seconds : (n,) run times, > 0.
 

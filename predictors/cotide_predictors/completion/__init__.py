@@ -1,1 +1,1 @@
-"""How long a job runs, alone and beside others."""
+"""How long a job runs, alone and next to others."""

@@ -1,4 +1,4 @@
-"""How long will a job run, alone and beside others? A random forest on a physical trend (Ou 2024, section 3.2).
+"""How long will a job run, alone and next to others? A random forest on a physical trend (Ou 2024, section 3.2).
 
 Called by the engine through `forecasts.CompletionForecaster`, by training and by evaluation. The paper's forest maps
 (type, input size) to seconds. Here::
@@ -8,8 +8,8 @@ Called by the engine through `forecasts.CompletionForecaster`, by training and b
 fitted in logs, so that an error of a tenth weighs the same for a short job and a long one. The quantiles come from
 the forest's out-of-bag residuals.
 
-Invariant: ``p90 >= p50 > 0``; an unknown type is the worst known one (beside many, the worst of those whose trend is
-longest), unless the user gave an estimate for it.
+Invariant: ``p90 >= p50 > 0``. An unknown type is forecast as the worst known one (of many, the worst of those with the
+longest trend), unless the user gave an estimate for it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ FEATURES: Final = (
     {"name": "type_rank", "unit": "rank of the type by lone seconds at its usual size"},
 )
 MAX_TYPES: Final = 256
-"""Types that a model knows, those with the most samples (chosen, as many as the engine tells apart at once): a type is
-a word of whoever runs a pod, and each pod may have another."""
+"""Known types, those with the most samples (chosen: as many as the engine distinguishes at once). A type is the free
+choice of a pod's author, and each pod may have another.
+"""
 SLOWEST_ASKED: Final = 16
-"""Known types that an unknown one is asked as, those with the longest trend (chosen: all of them took ten seconds for
-1,000 pods of unknown types beside 256 known ones, in which nobody's pod was placed)."""
+"""Known types for the forecast of an unknown one, those with the longest trend. Chosen: all of them took ten seconds
+for 1,000 pods of unknown types next to 256 known ones, and no pod was placed meanwhile.
+"""
 ROUNDS: Final = 15
-"""Turns between lone times and slowdown (chosen: changes are below 1e-3 after ten on the measured grid)."""
+"""Rounds between isolated times and slowdown (chosen: changes are below 1e-3 after ten on the measured grid)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class CompletionModel(Estimator, model_files.FiledModel):
     Parameters
     ----------
     trees : of the forest. 60 (chosen: the scores of 100 at less than two thirds of the time).
-    least_leaf : samples in a leaf, at least.
+    least_leaf : smallest number of samples in a leaf.
     most_samples : a random subset of this size is used when there are more.
     random_state : seed of the forest and of the subset.
 
@@ -149,8 +151,8 @@ class CompletionModel(Estimator, model_files.FiledModel):
     ) -> CompletionForecast:
         """Forecast n jobs on an idle node.
 
-        A job of an unknown type takes the user's estimate (``requested_seconds``, nan for none) as its median; where
-        there is none it is forecast as the slowest known type at its size.
+        A job of an unknown type takes the user's estimate (``requested_seconds``, nan for none) as its median. Without
+        one it is forecast as the slowest known type at its size.
         """
         if not len(types):
             return CompletionForecast(np.zeros(0), np.zeros(0))
@@ -163,7 +165,7 @@ class CompletionModel(Estimator, model_files.FiledModel):
         return CompletionForecast(p50, p50 * np.exp(high - low))
 
     def slowdown(self, types: Sequence[str], requests_per_second: Floats, cpu_pressure: Floats) -> Floats:
-        """Return (n,) factors >= 1 by which contention on the node stretches each job."""
+        """Return (n,) factors >= 1: the stretch of each job by contention on the node."""
         factor: Floats = np.exp(self.slowdown_.log_factor(self._kinds(types), requests_per_second, cpu_pressure))
         return factor
 
@@ -235,7 +237,7 @@ class CompletionModel(Estimator, model_files.FiledModel):
         return np.column_stack((np.log(np.maximum(sizes, 1.0)), self.rank_[kinds]))
 
     def _log_lone(self, kinds: Indices, input_bytes: Floats) -> Floats:
-        """Return (n,) log lone seconds; an unknown type is asked as every known one, and the slowest taken."""
+        """Return (n,) log isolated seconds; an unknown type takes the slowest of all known ones."""
         asked = np.asarray(input_bytes, dtype=np.float64)
         unknown = np.flatnonzero(kinds < 0)
         if len(unknown):
@@ -250,7 +252,7 @@ class CompletionModel(Estimator, model_files.FiledModel):
         return lone
 
     def _log_slowest(self, input_bytes: Floats) -> Floats:
-        """Return (n,) log lone seconds of the slowest known type at each size."""
+        """Return (n,) log isolated seconds of the slowest known type at each size."""
         sizes, index = np.unique(input_bytes, return_inverse=True)
         kinds = np.tile(np.arange(len(self.types_)), (len(sizes), 1))
         declared = self.lone_.declared(kinds, sizes[:, None])

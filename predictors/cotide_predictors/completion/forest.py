@@ -19,7 +19,7 @@ from cotide_core.kernels.array_types import Floats, Nodes
 ROWS_AT_ONCE: Final = 256
 """Rows that step down together: their indices stay in the cache (chosen; 4,000 at once took twice as long a row)."""
 DEEPEST: Final = 10
-"""Depth of a tree, at most: every step costs time for all rows (chosen; deeper ones scored the same)."""
+"""Largest depth of a tree: every step costs time for all rows (chosen; deeper ones scored the same)."""
 _ARRAYS: Final = ("roots", "feature", "threshold", "left", "right", "value")
 
 
@@ -34,7 +34,7 @@ class NumericForest:
     threshold : (m,) a row goes left where its value, as float32, is <= this.
     left, right : (m,) indices of the children; a leaf's are itself.
     value : (m,) mean target of the rows that reached the node.
-    depth : steps from a root that are sure to end in a leaf.
+    depth : steps from any root that always end in a leaf.
     """
 
     roots: Nodes
@@ -105,7 +105,8 @@ class NumericForest:
 
     def predict(self, features: Floats) -> Floats:
         """Return (n,) means over the trees' leaves; all rows and trees step down together."""
-        # scikit-learn compares float32 values with float64 thresholds; so do we, or rows near a split differ.
+        # scikit-learn compares float32 values with float64 thresholds; this code does the same, or rows near a split
+        # differ.
         narrow = np.ascontiguousarray(features, dtype=np.float32)
         (roots, feature, children), width = self._steps, narrow.shape[1]
         mean = np.empty(len(narrow))

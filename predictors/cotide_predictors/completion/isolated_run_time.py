@@ -1,8 +1,8 @@
 """Run time of a job alone, by type: start-up seconds plus seconds for each byte.
 
-Called by `completion.CompletionModel`, which lets a forest correct what this leaves. A straight line in the size is
-what reading input costs, and it goes on beyond the largest size seen, where a forest stays flat.
-Invariant: times are > 0 and never fall with the size.
+Called by `completion.CompletionModel`; its forest corrects the residual. A straight line in the size is the cost of
+reading input. It continues beyond the largest size seen, where a forest stays flat. Invariant: times are > 0 and never
+fall with the size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from cotide_core.kernels.array_types import Floats, Indices
 
 LEAST_SECONDS: Final = 1e-3
-"""Nothing runs shorter (chosen: a process start)."""
+"""Shortest run time (chosen: a process start)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,18 @@ class IsolatedRunTime:
     usual_bytes: Floats
 
     def declared(self, kinds: Indices, input_bytes: Floats) -> Floats:
-        """Return (n,) sizes with the type's usual one where none (0) was declared."""
+        """Return (n,) sizes, with the type's usual one where the declared size is 0."""
         return np.where(input_bytes > 0, input_bytes, self.usual_bytes[kinds])
 
     def seconds(self, kinds: Indices, input_bytes: Floats) -> Floats:
-        """Return (n,) lone run times; ``kinds`` are type indices, sizes as from `declared`."""
+        """Return (n,) isolated run times; ``kinds`` are type indices, sizes as from `declared`."""
         line = self.startup_seconds[kinds] + self.seconds_per_byte[kinds] * input_bytes
         seconds: Floats = np.maximum(line, LEAST_SECONDS)
         return seconds
 
 
 def usual_sizes(kinds: Indices, input_bytes: Floats, types: int) -> Floats:
-    """Return (T,) geometric mean of each type's declared sizes; 0 where none was declared."""
+    """Return (T,) geometric mean of each type's declared sizes; 0 without any."""
     usual = np.zeros(types)
     for kind in range(types):
         sizes = input_bytes[(kinds == kind) & (input_bytes > 0)]
@@ -53,7 +53,7 @@ def learn_lone_time(kinds: Indices, input_bytes: Floats, seconds: Floats, usual_
     Parameters
     ----------
     kinds : (n,) type index of each job.
-    input_bytes : (n,) sizes, none undeclared where the type has a usual one.
+    input_bytes : (n,) sizes, all declared where the type has a usual one.
     seconds : (n,) run times with the slowdown taken out.
     usual_bytes : (T,)
     """
@@ -65,7 +65,7 @@ def learn_lone_time(kinds: Indices, input_bytes: Floats, seconds: Floats, usual_
         sizes, times = input_bytes[own], seconds[own]
         typical = float(np.exp(np.log(times).mean()))
         if len(np.unique(sizes)) == 1:
-            # One size only: in proportion to it, since nothing tells start-up from work.
+            # One size only: in proportion to it, since start-up and work cannot be separated.
             if sizes[0] > 0:
                 per_byte[kind] = typical / sizes[0]
             else:

@@ -1,11 +1,12 @@
-"""By what factor contention on the node stretches a job: a rising curve of rate and pressure, scaled by type.
+"""The factor of contention on the node in a job's run time: a rising curve of rate and pressure, scaled by type.
 
-Called by `completion.CompletionModel`. The paper leaves the contention out (Ou 2024, 3.2); measured beside
-memcached the factor ran from 1 at 1,000 requests/s to 5 at 140,000, so it is learned here::
+Called by `completion.CompletionModel`. The paper leaves the contention out (Ou 2024, 3.2). Measured next to memcached
+the factor ran from 1 at 1,000 requests/s to 5 at 140,000, so it is learned here::
 
     log slowdown = sensitivity(type) x (curve(rate) + curve(pressure))
 
-Invariant: the factor is >= 1 and never falls when rate or pressure grows; beyond the largest values seen it stays.
+Invariant: the factor is >= 1 and never falls when rate or pressure grows; beyond the largest values seen it is
+constant.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SENSITIVITY_RIDGE: Final = 20.0
 """Pull of a type's sensitivity to 1, in squared log units (chosen: a type needs some twenty runs at a slowdown
 of e to move half way)."""
 SENSITIVITY_MAX: Final = 4.0
-"""No type is taken to suffer more than this many times the mean (chosen)."""
+"""Largest sensitivity of a type, as a multiple of the mean (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def refine_slowdown(
 
     Parameters
     ----------
-    log_stretch : (n,) log of measured over lone run time, as the lone model stands now.
+    log_stretch : (n,) log of measured over isolated run time, by the present isolated model.
     """
     scale = before.sensitivity[kinds]
     rate = _learn_curve(requests_per_second, log_stretch / scale - before.pressure(cpu_pressure), scale**2)
@@ -74,13 +75,13 @@ def refine_slowdown(
     trend = rate(requests_per_second) + pressure(cpu_pressure)
     seen = np.bincount(kinds, weights=trend**2, minlength=len(before.sensitivity))
     along = np.bincount(kinds, weights=trend * log_stretch, minlength=len(before.sensitivity))
-    # A floor above zero: a type that looks immune is still slowed a little by what slows the others.
+    # A floor above zero: even a type that looks immune is slowed a little by the causes that slow the others.
     sensitivity = np.clip((along + SENSITIVITY_RIDGE) / (seen + SENSITIVITY_RIDGE), 0.1, SENSITIVITY_MAX)
     return Slowdown(rate, pressure, sensitivity)
 
 
 def _learn_curve(x: Floats, y: Floats, weights: Floats) -> Curve:
-    """Return the best never-falling curve, moved so that its least height is 0: contention never speeds up."""
+    """Return the best never-falling curve, moved so that its least height is 0: contention never speeds up a job."""
     from sklearn.isotonic import IsotonicRegression
 
     fitted = IsotonicRegression(out_of_bounds="clip").fit(x, y, sample_weight=weights)

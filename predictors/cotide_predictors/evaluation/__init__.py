@@ -1,1 +1,1 @@
-"""Held-out scores of the predictors beside baselines."""
+"""Held-out scores of the predictors and of baselines."""

@@ -1,10 +1,10 @@
-"""What the models are measured against: the usual estimators, each with sensible scaling.
+"""The baselines of the models: the usual estimators, each with sensible scaling.
 
-Called by evaluation and the experiments. QoS rivals answer for the one limit they were trained for. Each sees the mix
-as it is (rates, pressure, count and size of each type) and in logarithms with their products, as our smooth base does,
-and chooses its settings on held-out cells of its own training rows (`trial_choice`). Two contenders do not look:
-one refuses every mix, one accepts every mix. Completion rivals see type columns, log size, rate and pressure and learn
-log seconds, which served SVR and the linear model far better than seconds and made no odds to the forests.
+Called by evaluation and the experiments. QoS baselines answer for the one limit of their training. Each sees the mix as
+it is (rates, pressure, count and size of each type), and in logarithms with their products, as our smooth base does. It
+chooses its settings on held-out cells of its own training rows (`trial_choice`). Two contenders ignore the mix: one
+refuses every mix, one accepts every mix. Completion baselines see type columns, log size, rate and pressure and learn
+log seconds. Log seconds served SVR and the linear model far better than seconds and made no difference to the forests.
 Contract as `QosModel` and `CompletionModel`.
 """
 
@@ -33,9 +33,9 @@ class QosMethod:
 
     Attributes
     ----------
-    build : settings and seed to an unfitted estimator; None for a contender that always says ``constant``.
+    build : settings and seed to an unfitted estimator; None for a contender that always answers ``constant``.
     trials : `trial_choice.TRIALS` settings, the library's usual ones first.
-    constant : probability that is answered without a look; None for an estimator.
+    constant : fixed probability; None for an estimator.
     """
 
     build: Callable[[Settings, int], Any] | None
@@ -49,12 +49,12 @@ class QosRival(Estimator):
     Parameters
     ----------
     method : a key of `QOS_RIVALS`.
-    limit_milliseconds : the limit that labels are made for.
+    limit_milliseconds : the limit for the labels.
     random_state : seed.
 
     Attributes
     ----------
-    settings_ : what was chosen on held-out cells of the training rows; empty for a constant answer.
+    settings_ : chosen on held-out cells of the training rows; empty for a constant answer.
     """
 
     def __init__(self, *, method: str, limit_milliseconds: float, random_state: int = 0) -> None:
@@ -102,10 +102,10 @@ class QosRival(Estimator):
 
 
 def qos_columns(mixes: MixBatch) -> Floats:
-    """Return the (n, 6 + 3 types) columns that every rival sees.
+    """Return the (n, 6 + 3 types) columns that every baseline sees.
 
-    Rate, rate of the others, pressure, count and bytes of each type; log1p of both rates and of all bytes; the product
-    of the log rate with each count.
+    The columns: rate, rate of the others, pressure, count and bytes of each type; log1p of both rates and of all bytes;
+    the product of the log rate with each count.
     """
     rate = np.log1p(mixes.requests_per_second)[:, None]
     other = np.log1p(mixes.other_requests_per_second)[:, None]
@@ -115,7 +115,7 @@ def qos_columns(mixes: MixBatch) -> Floats:
 
 
 class PlattSvm(Estimator):
-    """RBF support vectors whose distances become probabilities by a logistic fit on held-out distances.
+    """RBF support vectors; a logistic fit on held-out distances turns their distances into probabilities.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class PlattSvm(Estimator):
         return np.asarray(self.machine_.predict(columns), dtype=np.bool_)
 
     def predict_proba(self, columns: Floats) -> Floats:
-        """Return (n, 2) probabilities; 0 or 1 by the side where there was too little to calibrate with."""
+        """Return (n, 2) probabilities; 0 or 1 by the side with too few rows to calibrate."""
         if self.platt_ is None:
             broken = self.predict(columns).astype(np.float64)
             return np.column_stack((1.0 - broken, broken))
@@ -219,7 +219,7 @@ def _support_vectors(random_state: int) -> Any:
     from sklearn.svm import SVR
 
     del random_state
-    # C and epsilon for log seconds (chosen: the best of a few on the measured grid, so that the rival is strong).
+    # C and epsilon for log seconds (chosen: the best of a few on the measured grid, so that the baseline is strong).
     return make_pipeline(StandardScaler(), SVR(C=10.0, epsilon=0.02))
 
 

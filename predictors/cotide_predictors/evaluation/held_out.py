@@ -1,10 +1,10 @@
-"""Held-out scores over random 3:1 splits, ours beside its rivals (Ou 2024, sections 3 and 5).
+"""Held-out scores over random 3:1 splits, of our models and their baselines (Ou 2024, sections 3 and 5).
 
-Called by `cotide evaluate`. Splits go by cell unless asked otherwise: repetitions of one measured cell never lie on
-both sides. Each contender, ours too, chooses its settings on held-out cells of the training rows of the split, from as
-many trials (`trial_choice`); ours stands once more as it ships, with settings that were chosen on the public tables.
-Invariant: all contenders see the same training rows and answer for the same test rows; nothing is tuned on the test
-rows but what ships.
+Called by `cotide evaluate`. Splits go by cell by default: repetitions of one measured cell never lie on both sides.
+Each contender, ours too, chooses its settings on held-out cells of the training rows of the split, from equally many
+trials (`trial_choice`). Ours has one more entry as it ships, with settings that were chosen on the public tables.
+Invariant: all contenders see the same training rows and answer for the same test rows. Only the shipped settings were
+tuned on the test rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotide_predictors.qos.qos_model import QosModel
 
 SplitBy = Literal["cell", "row"]
 Watch = Callable[[str, float, Floats, NDArray[np.bool_]], object]
-"""Told, for each contender and limit, (n,) probabilities of test rows and whether each was violated."""
+"""Receives, for each contender and limit, (n,) probabilities of test rows and whether each was violated."""
 OURS: Final = "cotide"
 SHIPPED: Final = "cotide, as it ships"
 OUR_TRIALS: Final[tuple[dict[str, float | int], ...]] = (
@@ -38,13 +38,13 @@ OUR_TRIALS: Final[tuple[dict[str, float | int], ...]] = (
     {"inverse_ridge": 0.02},
     {"trees": 100, "depth": 3, "inverse_ridge": 1.0},
 )
-"""Changes to what ships that ours chooses from (chosen to bracket the default of each setting)."""
+"""Changes to the shipped settings among which ours chooses (chosen to bracket the default of each setting)."""
 TEST_SHARE: Final = 0.25
 """One part of four is held out (Ou 2024, section 3.1: 3:1)."""
 
 
 class QosContender(Protocol):
-    """What evaluation asks of a classifier; it decides at even odds, or as it likes."""
+    """The interface of a classifier for evaluation; it decides at even odds, or by a rule of its own."""
 
     def violation_probability(self, mixes: MixBatch) -> Floats:
         """Return (n,) probabilities."""
@@ -71,11 +71,11 @@ class Score:
     metrics: dict[str, Floats]
 
     def mean(self, metric: str) -> float:
-        """Return the mean over the splits where the metric is defined; nan when it never is."""
+        """Return the mean over the splits with a defined metric; nan without any."""
         return float(np.mean(self._defined(metric))) if len(self._defined(metric)) else float("nan")
 
     def deviation(self, metric: str) -> float:
-        """Return the standard deviation over the splits where the metric is defined."""
+        """Return the standard deviation over the splits with a defined metric."""
         return float(np.std(self._defined(metric))) if len(self._defined(metric)) else float("nan")
 
     def _defined(self, metric: str) -> Floats:
@@ -119,14 +119,15 @@ def evaluate_qos(
     progress: Callable[[str], object] = str,
     watch: Watch | None = None,
 ) -> list[Score]:
-    """Return scores of our model (trained once for all limits) and of each rival (trained for each limit).
+    """Return scores of our model (trained once for all limits) and of each baseline (trained for each limit).
 
     Parameters
     ----------
-    training_share : of the training cells of each split that are learned from; the test rows stay the same.
+    training_share : share of the training cells of each split that are used; the test rows stay the same.
 
     Rows of ours also have ``base_share``: 1 where the logistic base lies under the trees inside the box of training
-    rows, 0 where it only counts outside (`qos.monotone_ensemble`); and ``rows``, how many were learned from.
+    rows, 0 where it only counts outside (`qos.monotone_ensemble`). They also have ``rows``, the number of training
+    rows.
     """
     mixes, latency = samples.mixes, samples.latency_milliseconds
     cells = cells_of(mixes) if split_by == "cell" else np.arange(len(mixes))
@@ -175,7 +176,7 @@ def _fitted(
 
 
 def _rivals(samples: QosSamples, limit: float, random_state: int) -> Iterator[tuple[str, QosContender]]:
-    """Yield each rival by name, trained for one limit."""
+    """Yield each baseline by name, trained for one limit."""
     for method in QOS_RIVALS:
         rival = QosRival(method=method, limit_milliseconds=limit, random_state=random_state)
         yield method, rival.fit(samples.mixes, samples.latency_milliseconds)
@@ -204,10 +205,10 @@ def evaluate_completion(
     training_share: float = 1.0,
     progress: Callable[[str], object] = str,
 ) -> list[Score]:
-    """Return scores of our model and of each rival on the same splits; parameters as in `evaluate_qos`.
+    """Return scores of our model and of each baseline on the same splits; parameters as in `evaluate_qos`.
 
-    Test rows of a type that the training part lacks are not scored: what an unknown type gets is a policy (the worst
-    known), no forecast. The metric ``scored`` is the number of rows that were.
+    Test rows of a type that the training part lacks are not scored: the answer for an unknown type is a policy (the
+    worst known), not a forecast. The metric ``scored`` is the number of scored rows.
     """
     jobs, seconds = jobs_of(samples), samples.seconds
     cells = cells_of_jobs(jobs.types, jobs.input_bytes, jobs.requests_per_second, jobs.cpu_pressure)

@@ -1,4 +1,4 @@
-"""Reliability diagrams: of the rows that a classifier calls 30 % likely to break, do three in ten break?
+"""Reliability diagrams: of the rows with a 30 % forecast of breaking, do three in ten break?
 
 Called by `cotide evaluate --reliability`. Invariant: every row lies in one bin; bins without a row are left out.
 """
@@ -20,11 +20,11 @@ BINS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Rows whose probability lies in [low, high), the last bin's end with it.
+    """Rows with a probability in [low, high); the last bin includes its end.
 
     Attributes
     ----------
-    rows : how many.
+    rows : their number.
     said, seen : the mean probability, and the share that was violated.
     """
 
@@ -42,11 +42,11 @@ def reliability_diagram(probability: Floats, violated: NDArray[np.bool_]) -> lis
     for number in range(BINS):
         inside = which == number
         if inside.any():
-            said, seen = float(probability[inside].mean()), float(violated[inside].mean())
-            found.append(Bin(number / BINS, (number + 1) / BINS, int(inside.sum()), said, seen))
+            forecast, seen = float(probability[inside].mean()), float(violated[inside].mean())
+            found.append(Bin(number / BINS, (number + 1) / BINS, int(inside.sum()), forecast, seen))
     return found
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:
-    """Return by how much what is said is off what is seen, mean over rows (Naeini and others 2015: expected error)."""
-    return sum(one.rows * abs(one.said - one.seen) for one in bins) / sum(one.rows for one in bins)
+    """Return the mean difference of forecast and outcome over rows (Naeini and others 2015: expected error)."""
+    return sum(cell.rows * abs(cell.said - cell.seen) for cell in bins) / sum(cell.rows for cell in bins)

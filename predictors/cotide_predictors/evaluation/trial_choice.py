@@ -1,8 +1,8 @@
 """Chooses a contender's settings on held-out cells of its training rows: the same number of trials for each contender.
 
 Called by `held_out` and `baselines`. A trial is scored by the log loss of its probabilities on `SPLITS` random 3:1
-splits of the training cells. Invariant: no row that the contender is judged on takes part; the same rows and seed give
-the same choice, and the earlier of two equal trials.
+splits of the training cells. Invariant: the contender's test rows take no part; the same rows and seed give the same
+choice, and the earlier of two equal trials.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 from cotide_core.kernels.array_types import Floats, Indices
 
 TRIALS: Final = 6
-"""Settings that each contender chooses from; the first holds where the rows do not suffice for a choice (chosen)."""
+"""Number of settings for each contender's choice; the first holds where the rows do not suffice for a choice
+(chosen).
+"""
 SPLITS: Final = 2
-"""Random splits of the training cells that a trial is scored on (chosen: two bound the time of an evaluation)."""
+"""Random splits of the training cells for the score of a trial (chosen: two bound the time of an evaluation)."""
 LEAST_CELLS: Final = 8
 """Fewer training cells give no choice (chosen: two held out in each split)."""
 HELD_SHARE: Final = 0.25
 """As in `held_out`: 3:1 (Ou 2024, section 3.1)."""
 SUREST: Final = 1e-3
-"""Probabilities are held this far from 0 and 1, so that one sure mistake is no infinite loss (chosen)."""
+"""Distance of probabilities from 0 and 1, so that one sure mistake is no infinite loss (chosen)."""
 
 
 Trial = TypeVar("Trial")
@@ -38,7 +40,7 @@ def choose(
     Parameters
     ----------
     cells : (n,) of the training rows; rows of one cell stay together.
-    loss : of a trial that learns from the first rows and answers for the second; nan where it can't be scored.
+    loss : of a trial that learns from the first rows and answers for the second; nan where it cannot be scored.
 
     Raises
     ------

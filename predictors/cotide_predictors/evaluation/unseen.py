@@ -1,7 +1,8 @@
-"""Scores on measurements of another kind than were learned from: a table that the training part has nothing of.
+"""Scores on measurements of another kind than the training ones: a table without any overlap with them.
 
 Called by `cotide evaluate --unseen`. Random splits hold out rows of the same campaign, with the same jobs on the same
-machine; here all of that is new, types of jobs included. Invariant: nothing of the test samples is learned or tuned on.
+machine. Here all of that is new, types of jobs included. Invariant: nothing of the test samples is used for training or
+tuning.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ UNBOUNDED: Final = "cotide, unbounded"
 
 
 class Unbounded:
-    """What our trees and their base say anywhere, where the model itself leaves what it has not seen to the larger of
-    that and the rule by requests."""
+    """The forecast of our trees and their base everywhere. On unseen mixes the model itself takes the larger of that
+    and the rule by requests.
+    """
 
     def __init__(self, model: QosModel) -> None:
         self._model = model
@@ -48,12 +50,12 @@ def evaluate_unseen(
     random_state: int = 0,
     watch: Watch | None = None,
 ) -> list[Score]:
-    """Return scores of our model, as it is and `UNBOUNDED`, and of each rival, one entry each.
+    """Return scores of our model, as it is and `UNBOUNDED`, and of each baseline, one entry each.
 
     Parameters
     ----------
     learned, asked : samples to train on and to score, over the same types of jobs in the same order.
-    watch : told what each contender said of which rows.
+    watch : called with each contender's probabilities and their rows.
     """
     ours = chosen_model(learned, limits_milliseconds, random_state)
     found = []

@@ -1,1 +1,1 @@
-"""Forecasts of host load: what online pods will use and what batch and gratis pods will hold in the next slots."""
+"""Forecasts of host load: the usage of online pods, and the allocation of batch and gratis pods, in the next slots."""

@@ -6,8 +6,8 @@ With phi, theta and the mean mu known, the innovation of a new record is the rec
     prediction = mu + sum_i phi_i (x[t+1-i] - mu) + sum_j theta_j e[t+1-j]
 
 (Jiang et al., eqs. 4-6). After the first slots, where statsmodels' Kalman filter still doubts the unknown past, both
-agree to rounding. A production load that is predicted lower than it was a slot ago is not trusted: the last-state
-correction takes the higher of prediction and last record (Jiang et al., section III).
+agree to rounding. A forecast below the load of a slot ago is not used in production: the last-state correction takes
+the higher of prediction and last record (Jiang et al., section III).
 
 Invariant: a missing record (nan) is replaced by its own prediction, so its innovation is 0.
 """
@@ -25,7 +25,8 @@ from cotide_core.kernels.array_types import Floats
 DEFAULT_AR: Final = 0.9
 DEFAULT_MA: Final = -0.35
 """Parameters before a fit (chosen): more forgetful than the median of fits on a day of Google 2011 series, 0.98 and
--0.29, since a load that is forgotten too slowly is the dearer error on the jumpy virtual machines."""
+-0.29. To forget too slowly is the costlier error on the jumpy virtual machines.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +64,7 @@ class LastStateArma:
     Parameters
     ----------
     parameters : of each host.
-    mean_slots : slots over which the running mean is taken where no fitted mean is given; > 0.
+    mean_slots : slots of the running mean, for hosts without a fitted mean; > 0.
     """
 
     def __init__(self, parameters: ArmaParameters, *, mean_slots: float = 800.0) -> None:

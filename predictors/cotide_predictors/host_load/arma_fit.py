@@ -1,11 +1,11 @@
 """Fits ARMA(p, q) to load histories with statsmodels: per host, or one set of parameters for a group of hosts.
 
-Called by `refit` (in worker processes) and the experiments, never on the hot path: a fit of 2,016 slots takes tens of
-milliseconds where a forecast of ten thousand hosts takes a few. The order is given; (1, 1) is the paper's (Jiang et
-al., section V).
+Called by `refit` (in worker processes) and the experiments, never on the hot path. A fit of 2,016 slots takes tens of
+milliseconds; a forecast of ten thousand hosts takes a few. The order is given; (1, 1) is the paper's (Jiang et al.,
+section V).
 
-Invariant: what is returned is stationary and finite. A history that is too short, constant, or on which the optimiser
-fails gets None, and its host keeps the parameters it has.
+Invariant: a returned fit is stationary and finite. A history that is too short, constant, or makes the optimiser fail
+gives None, and its host keeps its parameters.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.one_thread import on_one_thread
 
 SLOTS_MIN: Final = 48
-"""Fewest records that a fit of three parameters is trusted with (chosen: four hours of slots)."""
+"""Fewest records for a fit of three parameters (chosen: four hours of slots)."""
 GROUP_GAP_SLOTS: Final = 36
-"""Missing slots put between the hosts of a group, after which nothing of one host is left in the next (chosen)."""
+"""Missing slots between the hosts of a group, so that no host affects the next (chosen)."""
 _SPREAD_MIN: Final = 1e-9
 
 
@@ -88,10 +88,10 @@ def _fit(history: Floats, order: tuple[int, int]) -> ArmaFit | None:
 
     p, q = order
     with warnings.catch_warnings():
-        # Starting values outside the stationary region and slow convergence are judged by the result below.
+        # Starting values outside the stationary region and slow convergence are checked by the result below.
         warnings.simplefilter("ignore")
         try:
-            # The variance has a closed form and nobody reads standard errors: leaving both out halves the time.
+            # The variance has a closed form and standard errors are unused: leaving both out halves the time.
             model = ARIMA(history, order=(p, 0, q), trend="c", concentrate_scale=True)
             found = model.fit(cov_type="none", low_memory=True)
         except (np.linalg.LinAlgError, ValueError):

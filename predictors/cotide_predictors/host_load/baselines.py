@@ -1,10 +1,10 @@
-"""The peak predictors that others use, to be measured beside ours on the same series.
+"""Peak predictors from other systems, measured on the same series as those of this package.
 
-Called by the experiments only. Each takes a matrix of series and returns, for every slot, what it would have forecast
-from the slots before: last value, running mean, exponential smoothing, mean plus N standard deviations over a day
-(N = 1.2816 and 2.3263 at p90 and p99, the normal quantiles), a percentile of a histogram with a half-life of a day, and
-the larger of the last two, the best found in "Take It to the Limit" (EuroSys 2021). The point predictors take part as
-quantiles, too, as that is what a user without quantiles plans with.
+Called by the experiments only. Each takes a matrix of series and returns, for every slot, its forecast from the slots
+before. They are: last value, running mean, exponential smoothing, and mean plus N standard deviations over a day. Then
+follow a percentile of a histogram with a half-life of a day, and the larger of the last two. N is 1.2816 and 2.3263 at
+p90 and p99, the normal quantiles. The larger of the two is the best in "Take It to the Limit" (EuroSys 2021). The point
+predictors take part as quantiles, too, since users without quantiles plan with them.
 
 Invariant: column t of an answer depends on columns before t only; a missing record (nan) is skipped.
 """
@@ -20,7 +20,7 @@ from cotide_core.kernels.array_types import Floats
 
 N_SIGMA_SLOTS: Final = 288
 PERCENTILE_HALF_LIFE_SLOTS: Final = 288.0
-"""A day, which is Crane's; half a day, Koordinator's for cpu, is within a few percent of it on every set."""
+"""A day, as in Crane; half a day, Koordinator's for cpu, is within a few percent of it on every set."""
 SMOOTHING: Final = 0.3
 PERCENTILE_BINS: Final = 200
 NORMAL_QUANTILES: Final = {0.5: 0.0, 0.9: 1.2815515655446004, 0.99: 2.3263478740408408}

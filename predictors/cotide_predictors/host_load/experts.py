@@ -1,7 +1,7 @@
-"""The experts whose quantiles are mixed: seven simple views of one host, each a location and a scale.
+"""The experts behind the mixed quantiles: seven simple views of one host, each a location and a scale.
 
-Called by `forecaster`. None is good everywhere: a service with a daily course is seen best by yesterday, a jumpy
-virtual machine by the spread of its own levels, a smooth one by the recursion with a fast scale. Which counts is
+Called by `forecaster`. None is good everywhere. Yesterday is best for a service with a daily course, and the spread of
+its own levels for a jumpy virtual machine. The recursion with a fast scale is best for a smooth one. The weights are
 decided host by host (`mixture`).
 
 =============  =================================================  ===========================
@@ -35,9 +35,9 @@ from cotide_predictors.host_load.slot_ring import DAY_SLOTS, SlotRing
 
 EXPERTS: Final = ("centre, fast", "centre, slow", "level, short", "level, long", "smoothed", "yesterday", "raw level")
 LINEAR: Final = 6
-"""The first expert whose residuals are bounded and counted in equal bins."""
+"""The first expert with bounded residuals, counted in equal bins."""
 SCALE_MIN: Final = 0.002
-"""Of capacity: below it noise of the measurement is told apart from nothing (chosen)."""
+"""Of capacity: a smaller scale would measure noise only (chosen)."""
 SCALE_START: Final = 0.02
 _SCALE_RATES: Final = np.array([1 / 8, 1 / 288, 1 / 72, 1 / 576, 1 / 8, 1 / 288])
 _SHORT_RATE: Final = 1 / 36
@@ -47,12 +47,12 @@ _YESTERDAY_SHARE: Final = 0.35
 
 
 class ExpertBank:
-    """What the experts remember of n hosts.
+    """The experts' memory of n hosts.
 
     Parameters
     ----------
-    hosts : number of hosts. ceiling : highest load told apart by the raw histogram, in shares of capacity; > 0.
-    day_slots : slots from now to the same time yesterday, >= 1; None: yesterday is not remembered.
+    hosts : number of hosts. ceiling : highest load that the raw histogram resolves, in shares of capacity; > 0.
+    day_slots : slots from now to the same time yesterday, >= 1; None: without the expert of yesterday.
     """
 
     def __init__(self, hosts: int, *, ceiling: float, day_slots: int | None = DAY_SLOTS) -> None:
@@ -67,13 +67,14 @@ class ExpertBank:
         self._scales = np.full((hosts, len(EXPERTS)), SCALE_START)
         self._scales[:, LINEAR] = ceiling / 2 / REACH
         self._floored: Floats | None = None
-        """The scales as they are handed out; None when they changed since. One array for all horizons of a slot, as
-        each of them keeps it until its peak is known."""
+        """The scales for callers; None when they changed since. All horizons of a slot share one array, which each
+        keeps until its peak is known.
+        """
 
     def forecast(self, centre: Floats, slots: int) -> tuple[Floats, Floats]:
         """Return locations and scales (n, K) for the peak of the next slots, given the centre model's peak (n,).
 
-        The scales are shared with other calls and not to be written to.
+        The scales are shared with other calls and are read only.
         """
         locations = np.empty(self._scales.shape)
         locations[:, 0] = locations[:, 1] = np.where(np.isfinite(centre), centre, self._long)
@@ -81,7 +82,7 @@ class ExpertBank:
         locations[:, 3] = self._long
         locations[:, 4] = self._smoothed
         locations[:, 5] = self._yesterday(locations[:, 0], slots)
-        # The raw histogram knows levels, not decisions: until the next record it is moved by what was decided.
+        # The raw histogram sees levels, not decisions: until the next record, decided changes move it.
         locations[:, LINEAR] = self._ceiling / 2 + self._moved
         if self._floored is None:
             self._floored = np.maximum(self._scales, SCALE_MIN)
@@ -109,7 +110,7 @@ class ExpertBank:
         self._day.forget(rows)
 
     def follow(self, smaller: ExpertBank) -> None:
-        """Take over what a bank of fewer hosts remembers."""
+        """Take over the state of a bank of fewer hosts."""
         self._floored = smaller._floored = None
         overlay(self, smaller)
         self._day = smaller._day.grown(len(self._records))
@@ -128,7 +129,7 @@ class ExpertBank:
             return centre
         ago = day - 1
         if slots == 1 and day > 1:
-            # Three slots, the middle one twice the asked time's neighbour: one slot alone is too noisy.
+            # Three slots, the middle one with twice its neighbours' weight: one slot alone is too noisy.
             before = [self._day.ago(ago - offset) for offset in (-1, 0, 1)]
             seen = ((before[0] + before[1]) + before[2]) / 3
         else:
@@ -150,7 +151,7 @@ def _learn(
         first = records[host] == 0.0
         records[host] += 1.0
         if not first:
-            # The first record has no forecast to be measured by; a young host averages evenly over what it has.
+            # The first record has no forecast to compare with; a young host averages evenly over its records.
             for expert in range(LINEAR):
                 rate = max(_SCALE_RATES[expert], 1.0 / (records[host] + 2.0))
                 scales[host, expert] += rate * (abs(value - locations[host, expert]) - scales[host, expert])

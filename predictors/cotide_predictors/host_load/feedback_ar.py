@@ -1,8 +1,8 @@
 """Feedback AR(2) on the first differences of batch and gratis load, for every host at once.
 
-Called by `forecaster` at every record and after every placement: the scheduler's own decisions change this load, so
-fixed parameters do not fit, and Yule-Walker's are computed anew each time, from a sliding window (Jiang et al.,
-section IV-B):
+Called by `forecaster` at every record and after every placement. The scheduler's own decisions change this load, so
+fixed parameters do not fit, and Yule-Walker's are recomputed each time, from a sliding window (Jiang et al., section
+IV-B):
 
     phi1 = (g0 g1 - g1 g2) / (g0^2 - g1^2)      phi2 = (g0 g2 - g1^2) / (g0^2 - g1^2)           (eq. 11)
     x[t+1] = (1 + phi1) x[t] + (phi2 - phi1) x[t-1] - phi2 x[t-2]                                (eq. 14)
@@ -11,10 +11,9 @@ Eq. 10 is misprinted: the autocovariance at lag 0 is E[X^2] - mu^2, not sigma^2 
 full window length at every lag, which keeps the AR(2) stationary. A constant window has g0 = 0: the forecast is the
 last value.
 
-What is allocated inside a slot that is still open is a record of its own behind those of the closed slots (the paper:
-"each time the workload is changed"). A later change replaces it, and the slot's maximum takes its place. `HeldLoad` is
-the rival without a time series. Invariant: a missing record repeats the last one, as an allocation stays until it is
-changed.
+The allocation inside an open slot is a record of its own behind those of the closed slots (the paper: "each time the
+workload is changed"). A later change replaces it, and the slot's maximum takes its place. `HeldLoad` is the baseline
+without a time series. Invariant: a missing record repeats the last one, as an allocation stays until it is changed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class FeedbackAr:
         self._window = np.full((window_slots, hosts), np.nan)
         self._newest = 0
         self._open = np.full(hosts, np.nan)
-        """What is allocated in the slot that is open; nan where no change was reported in it."""
+        """Allocation in the open slot; nan without a reported change."""
         self._records = np.zeros(hosts, dtype=np.intp)
         self._ar = np.zeros((hosts, 2))
 
@@ -70,7 +69,7 @@ class FeedbackAr:
         _yule_walker(self._window, self._newest, self._records, self._ar)
 
     def revise(self, rows: NDArray[np.intp], values: Floats) -> None:
-        """Take in what some hosts hold in the open slot: a placement or an eviction changed it."""
+        """Take in the new allocation of some hosts in the open slot, after a placement or an eviction."""
         self._open[rows] = values
         slots = len(self._window)
         newest = (self._newest + 1) % slots
@@ -105,19 +104,19 @@ class FeedbackAr:
 
 
 class HeldLoad:
-    """What n hosts hold now, and by how much a slot usually rises above it; methods as of `FeedbackAr`.
+    """The present allocation of n hosts, and by how much a slot usually rises above it; methods as of `FeedbackAr`.
 
     Parameters
     ----------
     hosts : number of hosts.
-    rises : False: what is held now stays, the forecast without a model.
+    rises : False: the present allocation stays, the forecast without a model.
     """
 
     def __init__(self, hosts: int, *, rises: bool = True) -> None:
         self._rises = rises
         self._held = np.full(hosts, np.nan)
         self._start = np.full(hosts, np.nan)
-        """What was held when the open slot began; nan where no change was reported in it."""
+        """Allocation when the open slot began; nan without a reported change."""
         self._rise = np.zeros(hosts)
         self._slots = np.zeros(hosts)
 
@@ -127,7 +126,9 @@ class HeldLoad:
         return self._held.copy()
 
     def record(self, values: Floats) -> None:
-        """Close a slot with its maxima (n,) and learn how far they rose; a missing one repeats what is held."""
+        """Close a slot with its maxima (n,) and learn how far they rose; a missing one repeats the present
+        allocation.
+        """
         start = np.where(np.isfinite(self._start), self._start, self._held)
         rise = values - start
         known = np.isfinite(rise)
@@ -138,12 +139,12 @@ class HeldLoad:
         self._start[:] = np.nan
 
     def revise(self, rows: NDArray[np.intp], values: Floats) -> None:
-        """Take in what some hosts hold in the open slot; the first of a slot is what it begins with."""
+        """Take in the new allocation of some hosts in the open slot; the first of a slot is its start."""
         self._held[rows] = values
         self._start[rows] = np.where(np.isfinite(self._start[rows]), self._start[rows], values)
 
     def path(self, slots: int) -> Floats:
-        """Return (n, slots) what is held and the mean rise, at each slot; nan for hosts without a record."""
+        """Return (n, slots) the present allocation plus the mean rise, at each slot; nan for hosts without a record."""
         peak = self._held + np.maximum(self._rise, 0.0) if self._rises else self._held
         return np.repeat(peak[:, None], slots, axis=1)
 
@@ -156,12 +157,12 @@ class HeldLoad:
 
 @compiled
 def _yule_walker(window: Floats, newest: int, records: NDArray[np.intp], ar: Floats) -> None:
-    """Write each host's phi1 and phi2 (eq. 11) from the differences of its window; zeros where they say nothing.
+    """Write each host's phi1 and phi2 (eq. 11) from the differences of its window; zeros without any variation.
 
     Parameters
     ----------
-    window : (slots, n) a ring whose newest row is ``newest``; nan before a host's first record.
-    records : (n,) how many of them are known. ar : (n, 2).
+    window : (slots, n) a ring with its newest row at ``newest``; nan before a host's first record.
+    records : (n,) number of known records. ar : (n, 2).
     """
     slots, hosts = window.shape
     mean = np.zeros(hosts)
@@ -169,7 +170,7 @@ def _yule_walker(window: Floats, newest: int, records: NDArray[np.intp], ar: Flo
         oldest = (newest - records[host] + 1) % slots
         mean[host] = (window[newest, host] - window[oldest, host]) / max(1, records[host] - 1)
     g0, g1, g2, before, earlier = np.zeros(hosts), np.zeros(hosts), np.zeros(hosts), np.zeros(hosts), np.zeros(hosts)
-    # Slots outside, hosts inside: neighbours in memory are worked on at once.
+    # Slots are the outer loop, hosts the inner: it works on neighbours in memory at once.
     for slot in range(newest - slots + 2, newest + 1):
         values, older = window[slot % slots], window[(slot - 1) % slots]
         for host in range(hosts):

@@ -1,10 +1,11 @@
 """Forecasts of the next slots' peak load of every host: a corrected point and p50, p90 and p99.
 
-The entry of this package, called by the operator's slot tick and the experiments: `record` once a slot, `forecast`
-when asked, `revise` when a placement changed what is allocated. The point of online usage is the paper's last-state
-ARMA. That of what batch and gratis pods hold is what they hold now with the mean rise of the latest slots, which beats
-the paper's feedback AR at slot starts (docs/host-load.md). The quantiles are mixed from several experts and calibrated
-on each host's own residuals, with a pooled prior (`mixture`): a host that joined a minute ago has quantiles, too.
+The entry of this package, called by the operator's slot tick and the experiments: `record` once a slot, `forecast` on
+demand, `revise` when a placement changed the allocation. The point of online usage is the paper's last-state ARMA. The
+point of batch and gratis pods is their present allocation plus the mean rise of the latest slots, which beats the
+paper's feedback AR at slot starts (docs/host-load.md). The quantiles are mixed from several experts and calibrated on
+each host's own residuals, with a pooled prior (`mixture`). A host that joined a minute ago therefore has quantiles,
+too.
 
 Loads are shares of the host's capacity, 0 to ``ceiling``. Invariant: same records in, same forecasts out; a missing
 record (nan) is never read as zero; quantiles rise with their level and stay within [0, ceiling].
@@ -30,7 +31,7 @@ from cotide_predictors.host_load.slot_ring import DAY_SLOTS
 
 Centre = Literal["last-state-arma", "feedback-ar", "held-now", "held-rise"]
 ALLOCATED: Final[Centre] = "held-rise"
-"""Centre of the forecasts of allocated load wherever Cotide plans with them."""
+"""Centre of all forecasts of allocated load that Cotide plans with."""
 
 
 class HostLoadModel:
@@ -39,13 +40,14 @@ class HostLoadModel:
     Parameters
     ----------
     hosts : number of rows.
-    centre : ``last-state-arma`` for online usage; the others for allocated batch and gratis load: what is held now, the
-        same with its mean rise within a slot, or the feedback AR.
-    horizons : slots ahead that can be asked for; each has quantiles of its own, for the peak over its slots.
+    centre : ``last-state-arma`` for online usage. Allocated batch and gratis load has the others: the present
+        allocation, the same with its mean rise within a slot, or the feedback AR.
+    horizons : slots ahead of the forecasts; each has quantiles of its own, for the peak over its slots.
     parameters : fitted ARMA parameters; None: the defaults until `refit`.
-    ceiling : highest load believed and forecast, in shares of capacity.
+    ceiling : highest load accepted and forecast, in shares of capacity.
     levels : the quantiles kept; must hold .5, .9 and .99.
-    day_slots : slots of a day, for the same time yesterday; None: no day is remembered (`slot_ring.slots_of_day`).
+    day_slots : slots of a day, for the same time yesterday; None: without the same time yesterday
+        (`slot_ring.slots_of_day`).
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class HostLoadModel:
         clean = np.where(usable, np.minimum(values, self.ceiling), np.nan)
         self._ensure_forecasts()
         self._bank.record(clean, self._horizons[1].locations())
-        # A host's first record met forecasts made from nothing: how far off those were says nothing of any expert.
+        # A host's first record met forecasts without any data: their errors carry no information on any expert.
         learnt = np.where(np.isfinite(self.arma.last), clean, np.nan)
         for horizon in self._horizons.values():
             horizon.learn(learnt)
@@ -85,7 +87,7 @@ class HostLoadModel:
             horizon.advance()
 
     def revise(self, rows: Sequence[int], values: Floats) -> None:
-        """Replace the newest record of some hosts after a placement or an eviction there, and forecast anew.
+        """Replace the newest record of some hosts after a placement or an eviction there, and repeat the forecast.
 
         Raises
         ------
@@ -124,7 +126,7 @@ class HostLoadModel:
         self.arma.refit(_following(parameters))
 
     def reset(self, rows: Sequence[int]) -> None:
-        """Forget hosts that vanished, so that their rows may serve others; these start from the pool."""
+        """Forget hosts that vanished and free their rows; new hosts there start from the pool."""
         chosen = np.asarray(rows, dtype=np.intp)
         self.arma.reset(chosen)
         self._bank.reset(chosen)
@@ -134,9 +136,9 @@ class HostLoadModel:
             horizon.reset(chosen)
 
     def grown(self, hosts: int) -> HostLoadModel:
-        """Return a model of more hosts that knows what this one knows; the added ones start from the pool.
+        """Return a model of more hosts that keeps the knowledge of this one; the added ones start from the pool.
 
-        The newest forecast is made anew from the same records.
+        The newest forecast is repeated from the same records.
         """
         larger = HostLoadModel(
             hosts, centre=self._named, horizons=tuple(self._horizons),
@@ -173,7 +175,7 @@ class HostLoadModel:
 
 
 class _Horizon:
-    """The mixture of one horizon, and the forecasts issued whose peak is not known yet."""
+    """The mixture of one horizon, and its forecasts that wait for their peak."""
 
     def __init__(self, hosts: int, slots: int, levels: Sequence[float]) -> None:
         self.slots = slots
@@ -188,19 +190,19 @@ class _Horizon:
         self.stale = False
 
     def revise(self, rows: NDArray[np.intp], locations: Floats, scales: Floats) -> None:
-        """Make the newest forecast of some hosts anew: what it was made from was changed by a decision."""
+        """Repeat the newest forecast of some hosts: a decision changed its input."""
         found = self._mixture.forecast(locations[rows], scales[rows], rows)
         for newest, part in zip(self._pending[-1], (locations[rows], scales[rows], *found), strict=True):
             newest[rows] = part
 
     def withdraw(self) -> None:
-        """Drop the newest forecast, to make it anew."""
+        """Drop the newest forecast, to repeat it."""
         if not self.stale:
             self._pending.pop()
             self.stale = True
 
     def learn(self, values: Floats) -> None:
-        """Score the forecast whose last slot this is; a missing slot leaves the peak unknown."""
+        """Score the forecast that ends with this slot; a missing slot leaves the peak unknown."""
         self._seen.append(values)
         if len(self._pending) == self.slots:
             self._mixture.record(np.maximum.reduce(list(self._seen)), *self._pending.popleft())
@@ -218,16 +220,16 @@ class _Horizon:
         return np.clip(self._pending[-1][2], 0.0, ceiling)
 
     def reset(self, rows: NDArray[np.intp]) -> None:
-        """Forget these hosts: their pending forecasts will not be scored."""
+        """Forget these hosts and drop their pending forecasts unscored."""
         self._mixture.reset(rows)
         self.withdraw()
         for seen in self._seen:
             seen[rows] = np.nan
 
     def follow(self, smaller: _Horizon) -> None:
-        """Take over what a horizon of fewer hosts learnt, and its forecasts that are under way but for the newest.
+        """Take over the knowledge of a horizon of fewer hosts, and its pending forecasts except the newest.
 
-        That one is made anew, so that the added hosts have one; in the others they have no forecast and no record.
+        The newest is repeated, so that the added hosts have one; in the others they have no forecast and no record.
         """
         overlay(self._mixture, smaller._mixture)
         hosts = len(self._mixture.masses)

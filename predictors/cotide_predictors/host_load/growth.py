@@ -1,8 +1,8 @@
-"""Puts what a smaller holder of arrays knows into a larger one, for hosts that join.
+"""Copies the knowledge of a smaller holder of arrays into a larger one, for hosts that join.
 
-Called by `forecaster` and `scoring`. Holders are made for a number of rows and never grow in place: the larger one is
-made new, with every row unknown, and then overlaid. Invariant: after it, the old rows are as they were and the added
-ones are as in a new holder, whichever axis the hosts are on.
+Called by `forecaster` and `scoring`. Holders have a fixed number of rows and never grow in place: the larger one starts
+with every row unknown, and the smaller one is copied over it. Invariant: afterwards the old rows are unchanged and the
+added ones are as in a new holder, on any axis of the hosts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def overlay(larger: object, smaller: object) -> None:
     Raises
     ------
     ValueError
-        When an array has another number of axes, or is longer than the one it should go into.
+        When an array has another number of axes, or is longer than its destination.
     """
     for name, before in vars(smaller).items():
         if isinstance(before, np.ndarray):

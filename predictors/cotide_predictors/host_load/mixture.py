@@ -2,10 +2,11 @@
 
 Called by `forecaster`. An expert gives a location and a scale; its residual histograms turn them into quantiles
 (`residual_histograms`). Pinball loss is convex, so the weighted mean of quantiles never loses more than the experts do
-on average, and weights that fall exponentially in the recent loss follow the best expert of each host. Losses at p99
-say little for each slot, so a host's weights start from the pool's, the longer the rarer the level. On top each level
-is corrected in the manner of adaptive conformal inference: up after a miss, down after a hit, so that coverage holds
-where every expert is wrong. The correction is slow and sets in over a day: a fast one made short series worse.
+on average. Weights that fall exponentially in the recent loss follow the best expert of each host. One slot's loss at
+p99 carries little information. A host's weights therefore start from the pool's, and stay near them longer for rarer
+levels. Each level is also corrected as in adaptive conformal inference: up after a miss, down after a hit. Coverage
+then holds where every expert is wrong. The correction is slow and sets in over a day: a fast one made short series
+worse.
 
 Invariant: a slot without a record (nan) changes nothing; quantiles rise with their level.
 """
@@ -34,28 +35,28 @@ from cotide_predictors.host_load.residual_histograms import (
 
 LEVELS: Final = (0.5, 0.9, 0.99)
 HALF_LIFE_SLOTS: Final = 2016.0
-"""A week of five-minute slots: shorter ones forgot the rare peaks that a p99 lives on (measured, docs/host-load.md)."""
+"""A week of five-minute slots: shorter memories lost the rare peaks behind a p99 (measured, docs/host-load.md)."""
 LOSS_HALF_LIFE_SLOTS: Final = 288.0
 """A day of losses decides between experts (chosen)."""
 SHARPNESS: Final = 10.0
-"""Nats by which an expert's weight falls for a loss higher by the experts' mean loss (measured: 1 and 3 were worse)."""
+"""Nats that an expert's weight loses for a loss higher by the experts' mean loss (measured: 1 and 3 were worse)."""
 POOL_RECORDS: Final = 200.0
-"""Records that the pooled prior counts for beside a host's own (measured: 6 and 24 were worse on young hosts)."""
+"""Records that the pooled prior counts as, against a host's own (measured: 6 and 24 were worse on young hosts)."""
 POOL_RECORDS_LINEAR: Final = 4.0
-"""The same for the experts of raw level, about which other hosts say next to nothing (chosen)."""
+"""The same for the experts of raw level, which differ most between hosts (chosen)."""
 STANDARD_RECORDS: Final = 20.0
-"""Records that the standard distribution counts for within the pool (chosen)."""
+"""Records that the standard distribution counts as within the pool (chosen)."""
 _CORRECTION_RECORDS: Final = 288.0
 """Records after which half of the level correction is in force (chosen: a day)."""
 _RESCALE_ABOVE: Final = 1e12
 
 
 class QuantileMixture:
-    """The state of n hosts and K experts, of which those from column ``linear`` on give raw levels.
+    """The state of n hosts and K experts; those from column ``linear`` on give raw levels.
 
     Attributes
     ----------
-    levels : (Q,) the asked levels, rising.
+    levels : (Q,) the nominal levels, rising.
     asked : (n, Q) the corrected levels in force.
     """
 
@@ -88,7 +89,7 @@ class QuantileMixture:
     ) -> tuple[Floats, Floats]:
         """Return the mixed quantiles (n, Q) and those of each expert (n, Q, K) for locations and scales (n, K).
 
-        ``rows``: forecast these hosts only, of which locations and scales are given.
+        ``rows``: forecast these hosts only, with their locations and scales.
         """
         hosts, experts = locations.shape
         part: NDArray[np.intp] | slice = slice(None) if rows is None else rows
@@ -109,7 +110,7 @@ class QuantileMixture:
         return mixed, each
 
     def record(self, values: Floats, locations: Floats, scales: Floats, mixed: Floats, each: Floats) -> None:
-        """Learn from what happened, ``values`` (n,) with nan where unknown, after the given forecast."""
+        """Learn from the outcome, ``values`` (n,) with nan where unknown, after the given forecast."""
         present = np.isfinite(values)
         if self._weight > _RESCALE_ABOVE:
             self.counts /= np.float32(self._weight)
@@ -119,7 +120,7 @@ class QuantileMixture:
             self._weight = 1.0
         self._weight *= 2 ** (1 / HALF_LIFE_SLOTS)
         indices = bins_of(values, locations, scales, self._linear)
-        # As a numpy scalar: plain Python's sum with a float32 count would round the weight first, a kernel's does not.
+        # As a numpy scalar: plain Python's sum with a float32 count would round the weight first. A kernel's does not.
         add_residuals(self.counts, self.blocks, self._pool, present, indices, np.float64(self._weight))
         self.masses += np.where(present, self._weight, 0.0)
         _score(values, present, each, self.levels, self.losses, self.loss_masses)
@@ -193,7 +194,7 @@ def _correct(
     values: Floats, present: Flags, mixed: Floats, records: Floats, levels: Floats, steps: Floats, low: Floats,
     high: Floats, asked: Floats,
 ) -> None:  # fmt: skip
-    """Move each host's asked levels up after a miss and down after a hit, in place."""
+    """Move each host's corrected levels up after a miss and down after a hit, in place."""
     for host in range(len(values)):
         if not present[host]:
             continue

@@ -1,10 +1,10 @@
-"""The larger of N-sigma and a decaying percentile, one slot at a time: the best peak rule of "Take It to the Limit"
-(EuroSys 2021), as a rival that runs live.
+"""The larger of N-sigma and a decaying percentile, one slot at a time, as a live baseline. It is the best peak rule of
+"Take It to the Limit" (EuroSys 2021).
 
-Called by the operator's forecasters and the lab, in the place of `forecaster.HostLoadModel`. What it says is what
-`baselines.n_sigma` and `baselines.decayed_percentile` say of the same records, the larger of the two. It has no
-horizon: the peak over any of the next slots is judged by the same records. Invariant: a missing record (nan) changes
-nothing; quantiles rise with their level and stay within [0, ceiling].
+Called by the operator's forecasters and the lab, in the place of `forecaster.HostLoadModel`. Its forecast is the larger
+of `baselines.n_sigma` and `baselines.decayed_percentile` for the same records. It has no horizon: the forecast of the
+peak over any of the next slots is the same. Invariant: a missing record (nan) changes nothing; quantiles rise with
+their level and stay within [0, ceiling].
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cotide_predictors.host_load.baselines import (
 from cotide_predictors.host_load.growth import overlay
 
 _RESCALE_ABOVE: Final = 1e30
-"""Weight of a new record at which all are made smaller: single precision holds eight decimals more (chosen)."""
+"""Weight of a new record at which all weights are rescaled: single precision holds eight decimals more (chosen)."""
 
 
 class PeakRule:
@@ -34,7 +34,7 @@ class PeakRule:
 
     Parameters
     ----------
-    hosts : number of rows. ceiling : highest load believed and forecast, in shares of capacity.
+    hosts : number of rows. ceiling : highest load accepted and forecast, in shares of capacity.
     """
 
     def __init__(self, hosts: int, *, ceiling: float = 1.0) -> None:
@@ -42,7 +42,7 @@ class PeakRule:
         self.ceiling = ceiling
         self._window = np.full((hosts, N_SIGMA_SLOTS), np.nan, dtype=np.float32)
         self._sums = np.zeros((hosts, 3))
-        """Of the window's records: how many, their sum, their squares' sum."""
+        """Of the window's records: their number, sum and sum of squares."""
         self._bins = np.zeros((hosts, PERCENTILE_BINS), dtype=np.float32)
         self._weight = 1.0
         self._slots = 0
@@ -73,14 +73,14 @@ class PeakRule:
         return HostLoadForecast(point=half, p50=half, p90=most, p99=nearly_all)
 
     def reset(self, rows: Sequence[int]) -> None:
-        """Forget hosts that vanished, so that their rows may serve others."""
+        """Forget hosts that vanished and free their rows."""
         chosen: NDArray[np.intp] = np.asarray(rows, dtype=np.intp)
         self._window[chosen] = np.nan
         self._sums[chosen] = 0.0
         self._bins[chosen] = 0.0
 
     def grown(self, hosts: int) -> PeakRule:
-        """Return a rule of more hosts that knows what this one knows."""
+        """Return a rule of more hosts that keeps the knowledge of this one."""
         larger = PeakRule(hosts, ceiling=self.ceiling)
         overlay(larger, self)
         larger.hosts = hosts
@@ -98,7 +98,7 @@ class PeakRule:
 
 
 def _terms(records: NDArray[np.float32]) -> Floats:
-    """Return (n, 3) what records add to the sums."""
+    """Return (n, 3) the contributions of records to the sums."""
     known = np.isfinite(records)
     values = np.where(known, records, 0.0).astype(np.float64)
     return np.column_stack([known, values, values**2])

@@ -1,9 +1,8 @@
 """Scores of forecasts of the peak over several slots, by host.
 
-Called by the operator for the longer horizons of online pods. Pure: no clock, no I/O. Neighbouring peaks are made of
-the same slots and say nearly the same, so one forecast at a time is under way: the next one is taken when it is over.
-Invariant: a forecast is scored against the slots that came after it was made, once; a host that lacks one of them, or
-had no forecast, is not scored.
+Called by the operator for the longer horizons of online pods. Pure: no clock, no I/O. Neighbouring peaks share slots
+and are nearly the same, so one forecast at a time is pending: the next one starts when it ends. Invariant: a forecast
+is scored once, against the slots after it. A host that lacks one of them, or had no forecast, is not scored.
 """
 
 from __future__ import annotations
@@ -31,13 +30,15 @@ class PeakScorer:
         self.slots = slots
         self._scorer = LoadScorer(hosts)
         self._left = 0
-        """Slots that the forecast under way has still to go; 0 for none."""
+        """Slots until the pending forecast ends; 0 for none."""
         self._forecast = np.full((4, hosts), np.nan)
         """Point, p50, p90 and p99 of it."""
         self._peak = np.zeros(hosts)
 
     def record(self, values: Floats, forecast: Callable[[], HostLoadForecast]) -> None:
-        """Take in one slot's maxima (n,), nan where there is none; ``forecast`` tells what is said of the next ones."""
+        """Take in one slot's maxima (n,), nan where there is none; ``forecast`` returns the forecast of the next
+        ones.
+        """
         if self._left:
             self._peak = np.maximum(self._peak, values)  # nan stays
             self._left -= 1
@@ -54,13 +55,13 @@ class PeakScorer:
         return self._scorer.scores()
 
     def grown(self, hosts: int) -> PeakScorer:
-        """Return a scorer of more hosts that knows what this one knows."""
+        """Return a scorer of more hosts that keeps the scores of this one."""
         larger = PeakScorer(hosts, self.slots)
         overlay(larger, self)
         larger._scorer = self._scorer.grown(hosts)
         return larger
 
     def reset(self, rows: NDArray[np.intp]) -> None:
-        """Forget these hosts; what is forecast of them now is not scored."""
+        """Forget these hosts; their pending forecast is not scored."""
         self._scorer.reset(rows)
         self._forecast[:, rows] = np.nan

@@ -1,8 +1,8 @@
-"""Fits the ARMA parameters of many hosts in worker processes, off the hot path, and says how far it is.
+"""Fits the ARMA parameters of many hosts in worker processes, off the hot path, and reports its progress.
 
 Called by the operator's refit task and `benchmarks/predictors/bench_host_load.py`. Each worker fits whole hosts on one
-thread; results come back as they are done and are laid in host order. Invariant: the answer does not depend on the
-number of workers; a host that can't be fitted keeps the fallback's parameters.
+thread; results come back as they are done and are put in host order. Invariant: the answer does not depend on the
+number of workers; a host with a failed fit keeps the fallback's parameters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.host_load.arma_fit import ArmaFit, fit_arma, stacked
 
 _CHUNK: Final = 8
-"""Hosts a worker fits before it reports: a second or so of work (chosen)."""
+"""Hosts of a worker's chunk, after which it reports: a second or so of work (chosen)."""
 
 _NICE: Final = 10
 """A fit gives way to the live loop on a small machine (chosen)."""
@@ -39,8 +39,8 @@ def refit(
     ----------
     workers : processes; 0 fits in this one.
     order : see `arma_fit.fit_arma`.
-    fallback : parameters of hosts that can't be fitted; None: the defaults.
-    progress : called with the hosts done and the hosts in all; what it raises calls the rest off.
+    fallback : parameters of hosts without a fit; None: the defaults.
+    progress : called with the hosts done and the hosts in all; an exception in it cancels the rest.
     """
     hosts = len(histories)
     fits: list[ArmaFit | None] = [None] * hosts
@@ -53,7 +53,7 @@ def refit(
             if progress is not None:
                 progress(done, hosts)
     else:
-        # Spawned, not forked: the operator has threads whose locks a fork would copy as held.
+        # Spawned, not forked: a fork would copy locks of the operator's threads in the held state.
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(max_workers=workers, mp_context=context, initializer=_give_way)
         try:
@@ -65,7 +65,7 @@ def refit(
                 if progress is not None:
                     progress(done, hosts)
         finally:
-            # Whoever calls it off waits for the chunks under way only, not for those that have not begun.
+            # A cancelled refit waits for the running chunks only, not for the queued ones.
             pool.shutdown(cancel_futures=True)
     return stacked(fits, fallback if fallback is not None else ArmaParameters.default(hosts))
 

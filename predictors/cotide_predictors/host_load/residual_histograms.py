@@ -1,13 +1,13 @@
 """Decaying histograms of scaled residuals, and quantiles read from them: the conformal core of host-load forecasts.
 
-Called by `mixture`, once a slot for all hosts. A residual is what happened minus what an expert expected, in units of
-that expert's scale; its past distribution, newest heaviest, says how far above the expectation a quantile lies. To a
-host's own counts a prior is added that is spread like the pool of all hosts, so that a host with no history is answered
-from the pool, and one with a day of it nearly from itself alone.
+Called by `mixture`, once a slot for all hosts. A residual is the outcome minus an expert's expectation, in units of
+that expert's scale. Its past distribution, with the newest heaviest, gives the height of a quantile above the
+expectation. A prior, spread like the pool of all hosts, is added to a host's own counts. A host without history is
+answered from the pool, and a host with a day of it nearly from its own counts alone.
 
-A bin is an equal step of a transformed residual: asinh (fine around zero, wide in the tails), or the residual itself
-for the experts from column ``linear`` on, whose residuals have bounds. Invariant: one slot's weight grows by 1 / decay
-instead of every older count shrinking; the caller divides all before that overflows.
+A bin is an equal step of a transformed residual. The transform is asinh (fine around zero, wide in the tails); the
+experts from column ``linear`` on have bounded residuals and no transform. Invariant: one slot's weight grows by 1 /
+decay instead of shrinking every older count; the caller divides all before that overflows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Bins = NDArray[np.uint8]
 BINS: Final = 96
 """Steps of the transformed residual from -REACH to REACH: 0.1 scales wide at the centre (chosen)."""
 BLOCK: Final = 8
-"""Bins whose sum is kept beside them, so that a quantile is found without reading every bin (chosen)."""
+"""Bins of a block; block sums find a quantile without reading every bin (chosen)."""
 BLOCKS: Final = BINS // BLOCK
 REACH: Final = 4.8
-"""asinh of the largest residual told apart, 60 scales; further ones count in the last bin (chosen)."""
+"""asinh of the largest resolved residual, 60 scales; larger ones count in the last bin (chosen)."""
 _STEP: Final = 2 * REACH / BINS
 
 
@@ -89,7 +89,7 @@ def add_residuals(counts: Counts, blocks: Counts, pool: Floats, present: Flags, 
 def residual_quantiles(
     counts: Counts, blocks: Counts, masses: Floats, prior: Floats, levels: Floats, edges: Floats, found: Floats
 ) -> None:
-    """Write into ``found`` (n, Q, K) the residuals below which each level's share of counts and prior lies.
+    """Write into ``found`` (n, Q, K) the residuals that bound each level's share of counts and prior.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def residual_quantiles(
             own, own_blocks = counts[host, expert], blocks[host, expert]
             pooled, pooled_blocks, edge = prior[expert], prior_blocks[expert], edges[expert]
             total = masses[host] + prior_masses[expert]
-            # From the top, block by block: high levels are reached soon, and most bins are never looked at.
+            # From the top, block by block: high levels are reached soon, and most bins stay unread.
             above, block = 0.0, bins // BLOCK - 1
             mass = own_blocks[block] + pooled_blocks[block]
             for level in range(asked - 1, -1, -1):

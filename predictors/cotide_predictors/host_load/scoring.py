@@ -1,4 +1,4 @@
-"""Scores of forecasts against what happened, over a recent window; and when to stop trusting them.
+"""Scores of forecasts against outcomes, over a recent window; and when to stop trusting them.
 
 Called by the operator after each slot, for metrics, the node's annotation and the ledger, and by the experiments. Pure:
 no clock, no I/O. A host is trusted, or falls back to requests, by this machine (hysteresis on both sides):
@@ -11,9 +11,9 @@ no clock, no I/O. A host is trusted, or falls back to requests, by this machine 
        +------------------------------------------------------------------+
               coverage inside the narrower return band for `return_slots` slots in a row
 
-The band is stated for p99 coverage. A window of 288 slots holds about three misses when all is well, so the band is as
-wide as chance asks for: at p99 five misses or fewer come in 93 % of windows and nine or fewer in 99.9 % (Poisson).
-Too high a coverage is waste, not danger: it is measured, never a reason to fall back.
+The band is stated for p99 coverage. A window of 288 slots holds about three misses in the normal case, so the band is
+as wide as chance requires. At p99 five misses or fewer come in 93 % of windows and nine or fewer in 99.9 % (Poisson).
+Too high a coverage is waste, not danger: it is measured, but never causes a fallback.
 
 Invariant: a slot without a record or without a forecast (nan) is not scored and does not age the window.
 """
@@ -50,10 +50,10 @@ class TrustBand:
     Attributes
     ----------
     coverage_min : p99 coverage below which a host falls back: more than nine misses of 288.
-    return_coverage : p99 coverage that it must reach again: at most five misses of 288.
+    return_coverage : p99 coverage for its return: at most five misses of 288.
     return_slots : slots in a row at or above it.
-    records_min : records before anything is judged.
-    misses_min : misses below which a host never falls back, however short its window: two of 48 are chance.
+    records_min : records before any judgement.
+    misses_min : with fewer misses a host never falls back, however short its window: two of 48 are chance.
     """
 
     coverage_min: float = 0.9675
@@ -69,14 +69,14 @@ class TrustBand:
 
 @dataclass(frozen=True, slots=True)
 class LoadScores:
-    """Scores of n hosts over the window; nan where nothing was scored yet.
+    """Scores of n hosts over the window; nan before the first score.
 
     Attributes
     ----------
     records : (n,) scored slots in the window.
     absolute_error : (n,) mean absolute error of the point, shares of capacity.
     bias : (n,) mean of point minus load: positive means too high.
-    underestimates : (n,) share of slots whose load was above the point.
+    underestimates : (n,) share of slots with a load above the point.
     underestimate_size : (n,) mean of load minus point over those; 0 without any.
     coverage : (n, 3) share of slots at or below p50, p90, p99.
     """
@@ -107,14 +107,14 @@ class LoadScorer:
         """Of each slot one bit a quantile: whether the load was at or below it."""
         self._scored = np.zeros(hosts, dtype=np.intp)
         self._calm = np.zeros(hosts, dtype=np.intp)
-        # Sums over the window, kept up as slots come and go: a pass over the windows of ten thousand hosts takes most
-        # of a second. Errors are kept in single precision and summed in double: nothing is left of what went.
+        # Sums over the window, updated as slots come and go: a pass over the windows of ten thousand hosts takes most
+        # of a second. Errors are kept in single precision and summed in double, so that removed errors leave no rest.
         self._error_sums = np.zeros((hosts, 3))
         self._unders = np.zeros(hosts, dtype=np.intp)
         self._hits = np.zeros((hosts, len(QUANTILES)), dtype=np.intp)
 
     def score(self, forecast: HostLoadForecast, values: Floats) -> NDArray[np.intp]:
-        """Compare a slot's loads (n,) with what was forecast for it; return the rows whose trust changed."""
+        """Compare a slot's loads (n,) with their forecast; return the rows with changed trust."""
         quantiles = np.column_stack([forecast.p50, forecast.p90, forecast.p99])
         known = np.isfinite(values) & np.isfinite(forecast.point) & np.isfinite(quantiles).all(axis=1)
         rows = np.flatnonzero(known)
@@ -142,14 +142,14 @@ class LoadScorer:
         )
 
     def grown(self, hosts: int) -> LoadScorer:
-        """Return a scorer of more hosts that knows what this one knows."""
+        """Return a scorer of more hosts that keeps the scores of this one."""
         larger = LoadScorer(hosts, window_slots=self._window_slots, band=self.band)
         larger._widen(self._errors.shape[1])
         overlay(larger, self)
         return larger
 
     def reset(self, rows: NDArray[np.intp]) -> None:
-        """Forget these hosts; they are trusted until judged anew."""
+        """Forget these hosts; they are trusted until their next judgement."""
         for state in (self.trust, self._scored, self._calm, self._error_sums, self._unders, self._hits):
             state[rows] = 0
 
@@ -169,7 +169,7 @@ class LoadScorer:
         return np.flatnonzero(falls | returns)
 
     def _count(self, rows: NDArray[np.intp], indices: NDArray[np.intp], times: NDArray[np.intp]) -> None:
-        """Add the slots at these indices to the sums so many times: once, never, or -1 to take them out."""
+        """Add the slots at these indices to the sums the given number of times: once, never, or -1 to take them out."""
         errors = self._errors[rows, indices].astype(np.float64)
         under = errors < 0
         parts = np.column_stack([np.abs(errors), errors, np.where(under, -errors, 0.0)])
@@ -178,7 +178,7 @@ class LoadScorer:
         self._hits[rows] += times[:, None] * (self._covered[rows, indices, None] & _BITS != 0)
 
     def _widen(self, slots: int) -> None:
-        """Make room for so many slots, and for more as there are more."""
+        """Make room for so many slots, and more when more come."""
         before = self._errors.shape[1]
         if slots <= before:
             return

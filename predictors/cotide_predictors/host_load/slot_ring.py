@@ -1,8 +1,8 @@
 """The newest records of all hosts, slot by slot, in single precision.
 
-Used by `experts` for a day of records and by the operator for those that fits are made of. A slot takes memory from
-when it is there: a forecaster that was made a moment ago holds no empty day of every host. Invariant: never more than
-the asked number of slots; a host without a record in a slot has nan there.
+Used by `experts` for a day of records, and by the operator for the histories of fits. A slot takes memory once it
+exists: a new forecaster holds no empty day of every host. Invariant: never more than the given number of slots; a host
+without a record in a slot has nan there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ DAY_SECONDS: Final = 86_400.0
 DAY_SLOTS: Final = 288
 """Slots of a day where a slot is five minutes, the default."""
 MAX_DAY_SLOTS: Final = 1440
-"""Slots of a day up to which a day is remembered, one a minute (chosen: 6 KB a host)."""
+"""Largest number of slots a day with a memory of the day, one a minute (chosen: 6 KB a host)."""
 
 
 def slots_of_day(slot_seconds: float) -> int | None:
-    """Return how many slots a day has, rounded; None where slots are so short that no day is remembered."""
+    """Return how many slots a day has, rounded; None where slots are so short that a day is too large to keep."""
     slots = max(1, round(DAY_SECONDS / slot_seconds))
     return slots if slots <= MAX_DAY_SLOTS else None
 
@@ -34,14 +34,14 @@ class SlotRing:
 
     Parameters
     ----------
-    slots : how many are kept, >= 1.
+    slots : largest number of kept slots, >= 1.
     """
 
     def __init__(self, slots: int) -> None:
         self._slots: deque[Records] = deque(maxlen=slots)
 
     def __len__(self) -> int:
-        """Return how many slots are there."""
+        """Return the number of slots."""
         return len(self._slots)
 
     @property
@@ -59,12 +59,12 @@ class SlotRing:
         Raises
         ------
         IndexError
-            When there are not so many.
+            When there are fewer slots.
         """
         return self._slots[-1 - slots]
 
     def oldest_first(self) -> Records:
-        """Return (..., n, m) all m slots, a copy; there must be one."""
+        """Return (..., n, m) all m slots, a copy; m must be at least 1."""
         return np.stack(self._slots, axis=-1)
 
     def shift(self, rows: NDArray[np.intp], amounts: Floats) -> None:
@@ -78,7 +78,7 @@ class SlotRing:
             values[..., rows] = np.nan
 
     def grown(self, hosts: int) -> SlotRing:
-        """Return the same of more hosts; the added ones have no records."""
+        """Return a ring of more hosts with the same records; the added ones have none."""
         larger = SlotRing(self._slots.maxlen or 1)
         for values in self._slots:
             wide = np.full((*values.shape[:-1], hosts), np.nan, np.float32)

@@ -1,13 +1,13 @@
 """Turns raw usage samples into one clean record for each host and slot: the maximum seen inside it.
 
-Called by the usage feed (samples of any rhythm) and the trace readers. Everything odd that a metrics pipeline sends is
-settled here, so that forecasters see finite shares of capacity or nan, and nothing else:
+Called by the usage feed (samples of any rhythm) and the trace readers. It handles all odd input of a metrics pipeline,
+so that forecasters see only finite shares of capacity or nan:
 
 - nan, infinite, negative and implausibly high values are refused and counted, never read as zero;
-- a sample that comes twice changes nothing (a maximum), one for a slot already closed is refused as late;
-- a host without a sample has nan in that slot, and no other consequence: a gap of any length is a run of nan;
+- a repeated sample changes nothing (a maximum), one for a closed slot is refused as late;
+- a host without a sample has nan in that slot, and no other effect: a gap of any length is a run of nan;
 - a clock that jumps ahead by more than `GAP_SLOTS_MAX` slots restarts the calendar there instead of closing a million
-  slots; a clock that steps back is late until it has caught up.
+  slots; a clock that steps back counts as late until it has caught up.
 
 Invariant: slots are closed in order, each once; ``refused`` only grows.
 """
@@ -55,7 +55,7 @@ class SlotClock:
         self._open = np.concatenate([self._open, np.full(hosts - len(self._open), np.nan)])
 
     def reset(self, rows: NDArray[np.intp]) -> None:
-        """Forget what the open slot has of hosts that vanished."""
+        """Forget the open slot's values of hosts that vanished."""
         self._open[rows] = np.nan
 
     def take(self, at_seconds: float, rows: NDArray[np.intp], values: Floats) -> list[Floats]:
@@ -97,9 +97,9 @@ class SlotClock:
 
 
 def rates_of_counter(at_seconds: Floats, counter: Floats) -> Floats:
-    """Return (m,) the rate of a counter since the sample before; nan for the first, and where it says nothing.
+    """Return (m,) the rate of a counter since the sample before; nan for the first, and where it is unknown.
 
-    A counter that fell was reset by a restart: its value is what was counted since, a lower bound that would read as
+    A counter that fell was reset by a restart. Its value counts from the restart, a lower bound that would read as
     idleness, so the interval is nan. So are intervals of no or negative length and samples that are not finite.
     """
     rates = np.full(len(counter), np.nan)

@@ -1,1 +1,3 @@
-"""Learning that can be left on: which samples are kept, whether a new model may replace the old, and whom to trust."""
+"""Learning that can run unattended: which samples are kept, whether a new model may replace the old, and which
+forecasts to trust.
+"""

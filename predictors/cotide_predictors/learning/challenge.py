@@ -1,8 +1,8 @@
-"""May a new model replace the one in use? Both are asked about the latest samples of each service, which neither saw.
+"""May a new model replace the one in use? Both forecast the latest samples of each service, which neither saw.
 
-Called in the training process. The samples come in order of time, so neighbours say nearly the same; they are scored
-by blocks, and a block counts once. Invariants: a challenger that is worse beyond noise for any service is refused, and
-so is one that is worse for all together; where there is no champion the heuristic is the champion.
+Called in the training process. The samples come in order of time, so neighbours are nearly the same; they are scored by
+blocks, and a block counts once. Invariants: a challenger that is worse beyond noise for any service is refused, and so
+is one that is worse for all together. Without a champion the heuristic is the champion.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from cotide_core.recording.samples import MeasuredMix, qos_samples
 HELD_OUT: Final = 0.25
 """Share of each service's recent samples that is held out, the latest (the 3:1 of Ou 2024)."""
 BLOCKS: Final = 8
-"""Blocks of time in the held-out part (chosen: enough for a variance, long enough to be apart)."""
+"""Blocks of time in the held-out part (chosen: enough for a variance, and long enough to be independent)."""
 LEAST_IN_BLOCKS: Final = 16
-"""Held-out samples of a service below which it is not judged alone (two in each block)."""
+"""Held-out samples below which a service is not judged alone (two in each block)."""
 NOISE: Final = 2.36
 """Standard errors that count as noise: Student's t for 7 degrees of freedom, 97.5 %."""
 LEAST_DIFFERENCE: Final = 0.002
-"""Brier points that nobody would notice; a difference below is none (chosen)."""
+"""Negligible Brier points; a smaller difference counts as none (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a challenge.
+    """The outcome of a challenge.
 
     Attributes
     ----------
-    worse : services for which the challenger is worse beyond noise, sorted.
-    challenger_brier, champion_brier : over all held-out samples, each service counting alike.
-    judged : services with enough held-out samples to be judged alone.
+    worse : services with a challenger that is worse beyond noise, sorted.
+    challenger_brier, champion_brier : over all held-out samples, with equal weight for each service.
+    judged : services with enough held-out samples for a judgement of their own.
     """
 
     worse: tuple[str, ...]
@@ -62,7 +62,7 @@ class Verdict:
 def split_latest(
     latest: Mapping[str, Sequence[MeasuredMix]],
 ) -> tuple[list[MeasuredMix], dict[str, list[MeasuredMix]]]:
-    """Return the earlier samples, to learn from, and the latest share of each service, to judge by."""
+    """Return the earlier samples, for training, and the latest share of each service, for the judgement."""
     learned: list[MeasuredMix] = []
     judged = {}
     for service, samples in latest.items():
@@ -103,7 +103,7 @@ def worse_beyond_noise(new: Floats, old: Floats, least: float = LEAST_DIFFERENCE
 
     Parameters
     ----------
-    new, old : (n,) n >= `BLOCKS`, in order of time. least : a mean difference up to which nobody would notice.
+    new, old : (n,) n >= `BLOCKS`, in order of time. least : the largest negligible mean difference.
     """
     blocks = np.array([part.mean() for part in np.array_split(new - old, BLOCKS)])
     error = float(blocks.std(ddof=1)) / np.sqrt(BLOCKS)

@@ -1,9 +1,9 @@
-"""Whether samples of earlier times say another latency than what is measured now, whatever their labels are.
+"""Whether samples of earlier times contradict the present latency measurements, independent of their labels.
 
-Called by `renewal` before anything learns from them. A challenger's score says so only where limits break often enough
-to train without the older samples; a store in which every limit holds, read in a quiet night, would pass. So latencies
-themselves are compared, within cells of one service, rates within a factor of two, and like mixes. Invariant: pure;
-what has no cell in common contradicts nothing.
+Called by `renewal` before training. A challenger's score shows it only where limits break often enough to train without
+the older samples. A store full of kept limits, read in a quiet night, would pass. So latencies themselves are compared,
+within cells of one service, rates within a factor of two, and similar mixes. Invariant: pure; samples without a cell in
+common never contradict.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from cotide_core.recording.samples import MeasuredMix
 from cotide_predictors.learning.reservoir import Cell, cell_of
 
 APART: Final = math.log(2.0)
-"""Cells whose medians are further apart than by a factor of two say another thing (chosen: what a cell's own range of
-rates moves a latency by, below saturation)."""
+"""Cells with medians further apart than a factor of two contradict (chosen: the effect of a cell's own range of rates
+on a latency, below saturation).
+"""
 LEAST_CELLS: Final = 8
-"""Cells in common that are asked for (chosen)."""
+"""Fewest cells in common for a judgement (chosen)."""
 LEAST_SHARE: Final = 0.5
-"""More cells than this share must be apart: one service that changed is left to the challenge (chosen)."""
+"""Share of cells above which the samples contradict: one service that changed is left to the challenge (chosen)."""
 
 
 def contradicts(older: Sequence[MeasuredMix], latest: Mapping[str, Sequence[MeasuredMix]]) -> bool:
-    """Whether most cells that both have say latencies more than a factor of two apart."""
+    """Whether the latencies of most common cells are more than a factor of two apart."""
     before, now = _medians(older), _medians(sample for samples in latest.values() for sample in samples)
     common = before.keys() & now.keys()
     apart = sum(abs(before[cell] - now[cell]) > APART for cell in common)

@@ -1,8 +1,8 @@
-"""What was learned, as bytes that outlive a process: samples and trust, numbers as npz, words as JSON, never pickle.
+"""What was learned, as bytes that outlive a process: samples and trust, numbers as npz, texts as JSON, never pickle.
 
 Called by the operator's stores (a directory, or a ConfigMap). Files as of a model: a manifest with the sha256 of the
-payload. Read as untrusted: whoever can write the store can write anything. Invariant: what can't be read in full is
-refused with one sentence, and nothing of it is used.
+payload. Files are read as untrusted, since every writer of the store can write anything. Invariant: a file that cannot
+be read in full is refused as a whole, with one sentence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cotide_predictors.persistence import model_files
 KIND: Final = "learned"
 ARRAYS: Final = "learned.npz"
 MOST_SAMPLES: Final = 200_000
-"""Samples that are read at most (ten times the default capacity)."""
+"""Largest number of samples in a file (ten times the default capacity)."""
 
 Windows = Mapping[str, tuple[str, Sequence[SlotRecord]]]
 
@@ -56,16 +56,16 @@ def to_files(samples: Sequence[MeasuredMix], windows: Windows, model_id: str) ->
 
 
 def from_files(files: Mapping[str, bytes]) -> tuple[list[MeasuredMix], dict[str, tuple[str, list[SlotRecord]]], str]:
-    """Return what `to_files` was given.
+    """Return the arguments of `to_files`.
 
     Raises
     ------
     ModelError
-        One sentence that says what is wrong.
+        One sentence that names the fault.
     """
     document = model_files.unpack(files)
     if document.get("kind") != KIND or ARRAYS not in files:
-        raise ModelError("these are not kept samples")
+        raise ModelError("the files hold no samples")
     arrays = model_files.read_arrays(files[ARRAYS], ARRAYS)
     try:
         services, types = list(map(str, document["services"])), list(map(str, document["types"]))
@@ -74,15 +74,15 @@ def from_files(files: Mapping[str, bytes]) -> tuple[list[MeasuredMix], dict[str,
         windows = _windows(arrays["records"], services, trust)
         return samples, windows, str(document["model"])
     except (KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise ModelError(f"{ARRAYS} does not hold what its manifest says: {error}") from error
+        raise ModelError(f"{ARRAYS} does not match its manifest: {error}") from error
 
 
 def _samples(arrays: Mapping[str, NDArray[Any]], services: list[str], types: list[str]) -> list[MeasuredMix]:
-    numbers, who = arrays["numbers"].astype(np.float64), arrays["service"]
-    if len(numbers) > MOST_SAMPLES or len(who) != len(numbers) or numbers.shape[1:] != (5,):
+    numbers, service = arrays["numbers"].astype(np.float64), arrays["service"]
+    if len(numbers) > MOST_SAMPLES or len(service) != len(numbers) or numbers.shape[1:] != (5,):
         raise ValueError(f"{len(numbers)} samples of shape {numbers.shape[1:]}")
     good = np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers[:, [2, 4]] > 0).all()
-    if not good or (who < 0).any():
+    if not good or (service < 0).any():
         raise ValueError("a number is not finite, or below 0")
     jobs: list[list[tuple[str, int, int]]] = [[] for _ in range(len(numbers))]
     for row, column, count, size in arrays["jobs"].tolist():
@@ -92,7 +92,7 @@ def _samples(arrays: Mapping[str, NDArray[Any]], services: list[str], types: lis
     return [
         MeasuredMix(services[index], rate, other, limit, pressure, tuple(jobs[row]), latency)
         for row, (index, (rate, other, limit, pressure, latency)) in enumerate(
-            zip(who.tolist(), numbers.tolist(), strict=True)
+            zip(service.tolist(), numbers.tolist(), strict=True)
         )
     ]
 

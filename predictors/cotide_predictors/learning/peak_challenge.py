@@ -1,12 +1,12 @@
-"""May a challenger replace the forecaster of peaks that nodes are planned by? Both forecast the same slots, one in
+"""May a challenger replace the forecaster of peaks that node planning uses? Both forecast the same slots, one in
 shadow.
 
 Called live at the end of each slot. A day of slots is one challenge, judged once, at its end, by the rules of
-`challenge`: slots are scored by blocks of time, a block counts once, and noise is what differs between blocks. The
-score is the pinball loss at the quantile that is planned with, averaged over nodes, which a forecaster can't better by
-saying anything but what it believes. Invariants: a challenger that is worse beyond noise for cpu or for memory is
-refused; so is one that is not better beyond noise for both together, since a change that gains nothing is a risk for
-nothing. A challenge that is over is forgotten: no slot is judged twice.
+`challenge`. Slots are scored by blocks of time, a block counts once, and noise is the difference between blocks. The
+score is the pinball loss at the planned quantile, averaged over nodes; an honest forecast has the lowest expected loss.
+Invariants: a challenger that is worse beyond noise for cpu or for memory is refused. So is one that is not better
+beyond noise for both together, since a change without a gain is a needless risk. A challenge that is over is forgotten:
+no slot is judged twice.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from cotide_predictors.learning.challenge import worse_beyond_noise
 SLOTS: Final = 288
 """Scored slots of a challenge: a day of five minutes, so that its eight blocks see day and night (chosen)."""
 LEAST_SHARE: Final = 0.02
-"""Of the champion's loss: a smaller difference is none (chosen)."""
+"""Of the champion's loss: a smaller difference counts as none (chosen)."""
 RESOURCES: Final = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
 class PeakVerdict:
-    """What became of a challenge.
+    """The outcome of a challenge.
 
     Attributes
     ----------
-    promoted : whether the challenger is to take over.
-    gain : share by which its loss was below the champion's, the mean over cpu and memory.
-    worse : resources for which it was worse beyond noise.
+    promoted : whether the challenger takes over.
+    gain : relative reduction of the champion's loss, the mean over cpu and memory.
+    worse : resources with a challenger that is worse beyond noise.
     """
 
     promoted: bool
@@ -43,11 +43,11 @@ class PeakVerdict:
 
 
 class PeakChallenge:
-    """The challenge that is under way.
+    """The running challenge.
 
     Parameters
     ----------
-    slots : scored slots after which it is judged, >= 8.
+    slots : scored slots until the judgement, >= 8.
     """
 
     def __init__(self, *, slots: int = SLOTS) -> None:
@@ -56,7 +56,7 @@ class PeakChallenge:
 
     @property
     def scored(self) -> int:
-        """Return how many slots were scored so far."""
+        """Return the number of scored slots."""
         return len(self._losses)
 
     def losses(self) -> Floats:

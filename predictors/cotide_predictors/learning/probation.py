@@ -1,8 +1,8 @@
-"""Was the promotion right? A new model and the one before it are both asked about what is measured from then on.
+"""Was the promotion right? A new model and the one before it both forecast all later measurements.
 
-Fed by the learning loop after a promotion; says when to roll back. Pure. Records are slots, as in `service_trust`.
-Invariant: one bad slot is chance; from `LEAST_SLOTS` on the new model goes when its Brier score is worse beyond noise,
-or when its coverage is below the guard's promise where that of the one before is not.
+Called by the learning loop after a promotion; decides when to roll back. Pure. Records are slots, as in
+`service_trust`. Invariant: one bad slot is chance. From `LEAST_SLOTS` on the new model is rolled back when its Brier
+score is worse beyond noise, or when its coverage is below the guard's promise while its predecessor's is not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotide_predictors.learning.challenge import worse_beyond_noise
 from cotide_predictors.learning.service_trust import band_of
 
 LEAST_SLOTS: Final = 12
-"""Slots before anything is judged: an hour (chosen, as host load's return)."""
+"""Slots before any judgement: an hour (chosen, as host load's return)."""
 
 
 class Probation:
@@ -35,19 +35,19 @@ class Probation:
 
     @property
     def over(self) -> bool:
-        """Whether the new model has stood for a day."""
+        """Whether the new model has been in use for a day."""
         return len(self._slots) >= WINDOW_SLOTS
 
     def score(self, new: Floats, before: Floats, broken: Booleans, slot: int) -> None:
-        """Take (n,) probabilities of both and what was measured, in one slot."""
+        """Take (n,) probabilities of both and the measurements, in one slot."""
         columns = [np.array([float(len(broken))])]
-        for said in (new, before):
-            accepted = said <= self._threshold
-            columns.append(np.array([((said - broken) ** 2).sum(), accepted.sum(), (accepted & broken).sum()]))
+        for probability in (new, before):
+            accepted = probability <= self._threshold
+            columns.append(np.array([((probability - broken) ** 2).sum(), accepted.sum(), (accepted & broken).sum()]))
         self._slots[slot] = self._slots.get(slot, np.zeros(7)) + np.concatenate(columns)
 
     def why_back(self) -> str:
-        """Return in one sentence why to roll back; empty while there is no reason."""
+        """Return the reason for a rollback in one sentence; empty without any."""
         if len(self._slots) < LEAST_SLOTS:
             return ""
         records = np.array([self._slots[slot] for slot in sorted(self._slots)])
@@ -62,5 +62,5 @@ class Probation:
         floor, misses = self._band.coverage_min, int((lost > 0).sum())
         if coverage < floor <= coverage_before and misses >= self._band.misses_min:
             broke, broke_before = 1 - coverage, 1 - coverage_before
-            return f"{broke:.0%} of what it accepts broke, of what the model before accepts {broke_before:.0%}"
+            return f"{broke:.0%} of the samples that it accepts broke, {broke_before:.0%} of those of its predecessor"
         return ""

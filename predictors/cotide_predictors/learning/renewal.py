@@ -1,10 +1,10 @@
-"""One renewal of the QoS model: learn from what is kept, be judged on the latest, and find out whom to blame.
+"""One renewal of the QoS model: learn from the kept samples, judge on the latest, and find the contradicting part.
 
 Called in a process of its own (see the operator's `training_process`). A challenger that loses is trained once more
-without the samples of earlier times: where that one is better beyond noise, what was kept contradicts what is measured
-now (a service has changed, or somebody wrote the store), and it has to go. Where it says other latencies than now, it
-goes before anything learns from it (`contradiction`). Invariant: what is promoted was judged as it
-is, on samples that it did not see.
+without the samples of earlier times. Where the second one is better beyond noise, the kept samples contradict the
+present ones (a service has changed, or the store was tampered with) and are dropped. Earlier samples with other
+latencies than now are dropped before training (`contradiction`). Invariant: a promoted model was judged unchanged, on
+samples that it did not see.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What came of it.
+    """The outcome of a renewal.
 
     Attributes
     ----------
-    files : of the model to promote; None where the one in use stays.
+    files : of the model to promote; None where the present one stays.
     why_not : one sentence where it stays.
     older_contradict : whether the samples of earlier times are to be dropped.
     """
@@ -61,13 +61,13 @@ def renew(
     ----------
     older : samples of earlier times, in no order.
     latest : the recent ones by service, each oldest first.
-    champion_files : of the model in use; None where there is none: then a model that passes the training gate is taken,
-        since it decides for nobody before it is trusted.
+    champion_files : of the model in use; None without any: then a model that passes the training gate is taken, since
+        it makes no decision before it is trusted.
     """
     earlier, held_out = split_latest(latest)
     champion = None if champion_files is None else serialisation.from_files(dict(champion_files))
     if champion is not None and not isinstance(champion, QosForecaster):
-        raise ModelError("the model in use is no QoS model")
+        raise ModelError("the model in use is not a QoS model")
     if older and contradicts(older, latest):
         return _without_contradicting(earlier, held_out, champion, seed)
     try:
@@ -94,11 +94,11 @@ def _without_contradicting(
     champion: QosForecaster | None,
     seed: int,
 ) -> Renewal:
-    """Return what may be promoted where the older samples have to go: nothing where the recent ones do not suffice."""
+    """Return the promotable files when the older samples have to go: None where the recent ones do not suffice."""
     try:
         fresh = train_qos(qos_samples(list(earlier)), random_state=seed)
     except ModelError as error:
-        return Renewal(None, f"without kept samples, which say other latencies than now, {error}", True)
+        return Renewal(None, f"without kept samples, which have other latencies than now, {error}", True)
     sentence = None if champion is None else _loses(judge(fresh, champion, held_out))
     return Renewal(None if sentence else serialisation.to_files(fresh), sentence or "", True)
 
@@ -137,7 +137,7 @@ def _worse(
     *,
     beyond_noise: bool,
 ) -> bool:
-    """Whether one is worse than the other over all services together; noise is no excuse where the rival won."""
+    """Whether one is worse than the other over all services together; noise is no excuse where the baseline won."""
     if not beyond_noise:
         verdict = judge(one, other, held_out)
         return verdict.challenger_brier > verdict.champion_brier + LEAST_DIFFERENCE

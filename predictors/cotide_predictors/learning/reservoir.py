@@ -1,15 +1,15 @@
-"""Which measured mixes are kept: the latest as they came, and of older ones a balance of what was ever seen.
+"""Which measured mixes are kept: the latest as they came, and of older ones a balance over all past mixes.
 
 Fed by the learning loop, read by the training. Two parts::
 
     measured -> recent (by service, in order of time) -> reservoir (by cell) -> dropped
 
-The recent part is what a challenger is judged by, so nothing is chosen in it. The reservoir holds cells: the same
-service, rate within a factor of two, and jobs by type within a factor of two. When it is full the largest cell gives
-one of its own at random, so that rare mixes stay however often the usual one is seen. Within a cell what goes is drawn
-without a look at its label, or every draw would raise the probability that is learned; only the last violation of a
-cell stays, since a cell without one says that nothing ever broke there. Invariant: at most `capacity` samples in the
-reservoir and `recent` of each service beside it.
+The recent part judges a challenger, so it is kept without selection. The reservoir holds cells: the same service, rate
+within a factor of two, and jobs by type within a factor of two. When it is full the largest cell loses one of its own
+at random, so that rare mixes stay however often the usual one is seen. Within a cell the loss is drawn without regard
+to the label, since every other draw would raise the learned probability. Only the last violation of a cell stays, since
+without one the cell would show that no limit ever broke there. Invariant: at most `capacity` samples in the reservoir,
+and outside of it at most `recent` of each service.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECENT: Final = 1_000
 it in four hours)."""
 
 HEAP_LEAST: Final = 64
-"""Entries of the heap beside two for each cell before it is made anew (chosen)."""
+"""Entries of the heap, on top of two for each cell, at which it is rebuilt (chosen)."""
 
 Cell = tuple[str, int, tuple[tuple[str, int], ...]]
 
@@ -40,8 +40,8 @@ class SampleReservoir:
     Parameters
     ----------
     capacity : samples in the reservoir.
-    recent : latest samples of each service beside it.
-    generator : draws who goes.
+    recent : latest samples of each service outside of the reservoir.
+    generator : draws the sample to drop.
     """
 
     def __init__(self, capacity: int, *, recent: int = RECENT, generator: np.random.Generator) -> None:
@@ -59,11 +59,11 @@ class SampleReservoir:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Services that were seen lately, sorted."""
+        """Services with recent samples, sorted."""
         return tuple(sorted(self._latest))
 
     def all_services(self) -> set[str]:
-        """Return the services of which anything is kept."""
+        """Return the services with any kept sample."""
         return {*self._latest, *(cell[0] for cell in self._cells)}
 
     def add(self, measured: Iterable[MeasuredMix]) -> None:
@@ -75,7 +75,7 @@ class SampleReservoir:
                 self._keep(latest.popleft())
 
     def older(self) -> list[MeasuredMix]:
-        """Return what is kept from before the recent part, in no order."""
+        """Return the samples from before the recent part, in no order."""
         return [measured_mix for cell in self._cells.values() for measured_mix in cell]
 
     def latest(self) -> dict[str, list[MeasuredMix]]:
@@ -83,7 +83,7 @@ class SampleReservoir:
         return {service: list(samples) for service, samples in self._latest.items()}
 
     def digest(self, most: int) -> list[MeasuredMix]:
-        """Return at most so many samples, the cells in turn, so that the rarest mixes are all in it."""
+        """Return at most the given number of samples, the cells in turn, so that the rarest mixes are all in it."""
         cells: dict[Cell, list[MeasuredMix]] = {cell: list(kept) for cell, kept in self._cells.items()}
         for samples in self._latest.values():
             for sample in samples:
@@ -114,7 +114,7 @@ class SampleReservoir:
         self._size = 0
 
     def restore(self, kept: Iterable[MeasuredMix]) -> None:
-        """Take what an earlier run kept: all of it counts as old, since nobody measured it in this run."""
+        """Take the samples of an earlier run: all of them count as old, since this run measured none of them."""
         for measured_mix in kept:
             self._keep(measured_mix)
 
@@ -127,7 +127,7 @@ class SampleReservoir:
         while self._size > self.capacity:
             self._drop_one()
         if len(self._largest) > HEAP_LEAST + 2 * len(self._cells):
-            # What is stale below the top never comes up: it would grow by one with each sample, for ever.
+            # Stale entries below the top never come up: without this the heap would grow by one with each sample.
             self._largest = [(-len(kept), cell) for cell, kept in self._cells.items()]
             heapq.heapify(self._largest)
 

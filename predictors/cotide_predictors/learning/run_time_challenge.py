@@ -1,12 +1,12 @@
 """May a challenger replace the forecaster of live pods' run times? Both forecast the same pods, one in shadow.
 
 Called live with each run that ended. A forecast's loss is one minus its accuracy (Naghshnejad 2019, eq. 4.2). An hour
-in which runs ended is one score: the mean over namespaces of the mean over their series, so that neither a Job of ten
-thousand pods nor a tenant of a thousand Jobs decides for the others. `HOURS` such hours are one challenge, judged once,
-at its end, by the rule of `challenge`: blocks of time, and noise is what differs between them. Invariants: a challenger
-that is worse beyond noise in more of the namespaces that can be judged alone than noise explains is refused, and so is
-one that is not better beyond noise over all, since a change that gains nothing is a risk for nothing. A challenge that
-is over is forgotten.
+with ended runs is one score: the mean over namespaces of the mean over their series. Neither a Job of ten thousand pods
+nor a tenant of a thousand Jobs therefore decides for the others. `HOURS` such hours are one challenge, judged once, at
+its end, by the rule of `challenge`: blocks of time, with the difference between them as noise. Invariants: a challenger
+is refused when it is worse beyond noise in more namespaces than chance explains, of those that can be judged alone. It
+is also refused when it is not better beyond noise over all, since a change without a gain is a needless risk. A
+challenge that is over is forgotten.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from cotide_core.kernels.array_types import Floats
 from cotide_predictors.learning.challenge import LEAST_IN_BLOCKS, worse_beyond_noise
 
 HOURS: Final = 48
-"""Of a challenge (chosen: two days of a cluster that never rests, six hours in each of eight blocks)."""
+"""Of a challenge (chosen: two days of a cluster that is always busy, six hours in each of eight blocks)."""
 HOUR_SECONDS: Final = 3600.0
 LEAST_DIFFERENCE: Final = 0.01
-"""Of accuracy: a smaller one is none (chosen)."""
+"""Of accuracy: a smaller gain counts as none (chosen)."""
 MOST_SERIES: Final = 10_000
-"""That count alone in an hour, those that end first (chosen: 2 MB); further ones of a namespace count as one."""
+"""Series with a score of their own in an hour, those that end first (chosen: 2 MB); further ones of a namespace count
+as one.
+"""
 MOST_NAMESPACES: Final = 1_000
-"""That count in an hour (chosen)."""
+"""Namespaces with a score in an hour (chosen)."""
 FURTHER: Final = b""
-"""In the place of a series: all of a namespace that came when there were too many; no key of one is empty."""
+"""Key for all further series of a namespace; the key of a real series is never empty."""
 BY_CHANCE: Final = 0.05
-"""Share of equal namespaces that look worse by chance; one of fewer than twenty is one too many."""
+"""Share of equal namespaces that look worse by chance; of fewer than twenty even one is too many."""
 
 Losses = tuple[float, float]
 """Of champion and challenger."""
@@ -42,12 +44,12 @@ Losses = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class RunTimeVerdict:
-    """What became of a challenge.
+    """The outcome of a challenge.
 
     Attributes
     ----------
-    promoted : whether the challenger is to take over.
-    gain : by which its accuracy was higher, over all. worse : namespaces in which it was worse beyond noise.
+    promoted : whether the challenger takes over.
+    gain : of accuracy, over all. worse : namespaces with a challenger that was worse beyond noise.
     """
 
     promoted: bool
@@ -56,17 +58,17 @@ class RunTimeVerdict:
 
 
 class RunTimeChallenge:
-    """The challenge that is under way.
+    """The running challenge.
 
     Parameters
     ----------
-    hours : after which it is judged, >= 8.
+    hours : until the judgement, >= 8.
     """
 
     def __init__(self, *, hours: int = HOURS) -> None:
         self.hours = hours
         self.closed: list[dict[bytes, Losses]] = []
-        """Of each hour that is over, mean losses by namespace."""
+        """Mean losses by namespace of each hour that is over."""
         self._hour: int | None = None
         self._open: dict[tuple[bytes, bytes], list[float]] = {}
 
@@ -77,7 +79,7 @@ class RunTimeChallenge:
     def score(
         self, namespace: bytes, series: bytes, champion: float, challenger: float, now: float
     ) -> RunTimeVerdict | None:
-        """Take in the accuracies of both for one run; return the verdict where it shows that the last hour is over.
+        """Take in the accuracies of both for one run; return the verdict when the run shows that the last hour is over.
 
         Parameters
         ----------
@@ -101,7 +103,7 @@ class RunTimeChallenge:
         return verdict
 
     def arrays(self, most_namespaces: int = MOST_NAMESPACES) -> dict[str, NDArray[Any]]:
-        """Return the hours that are over, to be kept: (n, b) names and (h, n, 2) losses, nan where nothing ended.
+        """Return the hours that are over, to be kept: (n, b) names and (h, n, 2) losses, nan without an ended run.
 
         Parameters
         ----------
@@ -125,7 +127,7 @@ class RunTimeChallenge:
         Raises
         ------
         ModelError
-            One sentence that says what is wrong; nothing is changed then.
+            One sentence that names the fault; the state is unchanged then.
         """
         names, losses = arrays.get("names"), arrays.get("losses")
         if names is None or losses is None or names.dtype != np.uint8 or names.ndim != 2:
@@ -137,8 +139,8 @@ class RunTimeChallenge:
             raise ModelError("a kept challenge has a loss outside of 0 to 1")
         keys = [name.tobytes() for name in names]
         closed = [
-            {keys[column]: (float(hour[column, 0]), float(hour[column, 1])) for column in np.flatnonzero(there)}
-            for hour, there in zip(losses, known, strict=True)
+            {keys[column]: (float(hour[column, 0]), float(hour[column, 1])) for column in np.flatnonzero(present)}
+            for hour, present in zip(losses, known, strict=True)
         ]
         self.closed, self._open, self._hour = [hour for hour in closed if hour], {}, None
 

@@ -1,6 +1,6 @@
-"""Which services' forecasts are believed: scores of each over a recent window, and a state by the rules of host load.
+"""Which services' forecasts are trusted: scores of each over a recent window, and a state by the rules of host load.
 
-Fed by the learning loop with what the model and the heuristic said of each measured mix. Pure: no clock, no I/O::
+Called by the learning loop with the forecasts of model and heuristic for each measured mix. Pure: no clock, no I/O::
 
                scored in records_min slots, coverage and Brier good
     LEARNING ------------------------------------------------------> TRUSTED
@@ -9,9 +9,9 @@ Fed by the learning loop with what the model and the heuristic said of each meas
        beyond noise                                                   v  |
                                                                    FALLEN_BACK
 
-A record is a slot, as in `host_load.scoring`: neighbouring samples say nearly the same. Coverage is the share that held
-of the samples which the guard would have accepted; its floor is what the guard promises, 1 - threshold. Invariant: only
-slots with a sample are scored, and a slot without one does not age the window.
+A record is a slot, as in `host_load.scoring`, since neighbouring samples are nearly the same. Coverage is the share
+that held of the samples which the guard would have accepted; its floor is the guard's promise, 1 - threshold.
+Invariant: only slots with a sample are scored, and a slot without one does not age the window.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cotide_predictors.learning.challenge import worse_beyond_noise
 
 
 class Trust(StrEnum):
-    """How a service's forecasts stand; the words are conditions of its Workload."""
+    """The state of a service's forecasts; the texts are conditions of its Workload."""
 
     LEARNING = "Learning"
     TRUSTED = "Trusted"
@@ -38,7 +38,7 @@ class Trust(StrEnum):
 
 
 class SlotRecord(NamedTuple):
-    """Sums over the samples of one service in one slot; each is a count but for the two Brier sums."""
+    """Sums over the samples of one service in one slot; all are counts except the two Brier sums."""
 
     samples: float = 0.0
     model_brier: float = 0.0
@@ -50,12 +50,12 @@ class SlotRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServiceScores:
-    """Scores of one service over the window; nan where nothing tells.
+    """Scores of one service over the window; nan where unknown.
 
     Attributes
     ----------
     records : scored slots.
-    precision, recall : of saying that the limit breaks, at the guard's threshold.
+    precision, recall : of forecast violations, at the guard's threshold.
     brier, heuristic_brier : mean squared error of the probabilities, of the model and of the heuristic.
     coverage : share of accepted samples that held.
     """
@@ -75,7 +75,7 @@ class _Service:
     slot: int | None = None
     current: SlotRecord = field(default_factory=SlotRecord)
     calm: int = 0
-    """Slots in a row in which it was good."""
+    """Number of good slots in a row."""
 
 
 def band_of(threshold: float) -> TrustBand:
@@ -97,11 +97,11 @@ class ServiceTrust:
         self._services: dict[str, _Service] = {}
 
     def score(self, services: Sequence[str], model: Floats, heuristic: Floats, broken: Booleans, slot: int) -> set[str]:
-        """Take n measured samples of one slot; return the services whose state changed.
+        """Take n measured samples of one slot; return the services with a changed state.
 
         Parameters
         ----------
-        services : n keys. model, heuristic : (n,) what each said before. broken : (n,) what was measured.
+        services : n keys. model, heuristic : (n,) forecasts of each. broken : (n,) measured violations.
         slot : number of the slot; a later one closes the one before.
         """
         changed = set()
@@ -129,12 +129,12 @@ class ServiceTrust:
         return changed
 
     def state(self, service: str) -> Trust:
-        """Return how a service stands; one that was never scored is learned."""
+        """Return the state of a service; one without scores is learning."""
         known = self._services.get(service)
         return Trust.LEARNING if known is None else known.state
 
     def trusted(self) -> tuple[str, ...]:
-        """Return the services for which the model may decide, sorted."""
+        """Return the services that the model may decide for, sorted."""
         return tuple(sorted(name for name, service in self._services.items() if service.state is Trust.TRUSTED))
 
     def services(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class ServiceTrust:
         }
 
     def restore(self, kept: Mapping[str, tuple[str, Sequence[SlotRecord]]]) -> None:
-        """Take what `windows` gave."""
+        """Take the result of `windows`."""
         for name, (state, window) in kept.items():
             service = self._services[name] = _Service(Trust(state))
             service.window.extend(SlotRecord(*slot_record) for slot_record in window)

@@ -1,10 +1,11 @@
 """The trees of an xgboost model as flat arrays, walked in machine code: for a few rows, twenty times faster to call.
 
-Used by `monotone_ensemble` for each question of the guard, most of which are about fewer than ten rows: there a call of
-xgboost itself, which goes through JSON and ctypes, takes 200 microseconds and more, the trees take 20; for thousands of
-rows they take nine tenths of its time. They are read from the model's bytes by ourselves (`ubj`), so that an operator
-that only asks never loads xgboost. Without numba, and for rows with holes, xgboost answers. Invariant: the same bits as
-xgboost's margin, since values are narrowed to float32, compared, and summed tree by tree in float32 just as there.
+Used by `monotone_ensemble` for each question of the guard, most of them about fewer than ten rows. There a call of
+xgboost itself, which goes through JSON and ctypes, takes 200 microseconds and more; the trees take 20. For thousands of
+rows they take nine tenths of its time. The module reads them from the model's bytes itself (`ubj`), so that an operator
+that only forecasts never loads xgboost. xgboost answers without numba, and for rows with missing values. Invariant: the
+same bits as xgboost's margin. Values are narrowed to float32, compared, and summed tree by tree in float32 just as
+there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cotide_core.kernels.compiled import compiled, compiles
 from cotide_predictors.persistence import ubj
 
 ROWS_AT_ONCE: Final = 256
-"""Rows that are walked together: they stay in the first-level cache (chosen; 32 bytes a row)."""
+"""Rows of one walk: they stay in the first-level cache (chosen; 32 bytes a row)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,12 @@ class BoostedTrees:
 
     Attributes
     ----------
-    payload : UBJ bytes that the arrays were read from.
-    roots, depths : (trees,) index of each tree's root, and steps from it that are sure to end in a leaf.
+    payload : UBJ bytes, the source of the arrays.
+    roots, depths : (trees,) index of each tree's root, and steps from it that always end in a leaf.
     feature : (m,) column that a node compares; 0 for a leaf.
     threshold : (m,) a row goes on to the first child where its value is below this; infinite for a leaf.
     child : (m,) index of the first child, the second is next to it; a leaf's is itself.
-    leaf : (m,) what a leaf adds.
+    leaf : (m,) a leaf's addend.
     """
 
     payload: bytes
@@ -48,17 +49,18 @@ class BoostedTrees:
 
     @classmethod
     def of(cls, payload: bytes, columns: int) -> BoostedTrees:
-        """Read the trees of an xgboost model whose base score is one half, and compile what walks them.
+        """Read the trees of an xgboost model with a base score of one half, and compile the function that walks them.
 
         Parameters
         ----------
         payload : the model as UBJ bytes.
-        columns : of the rows that will be asked about.
+        columns : of the rows in later questions.
 
         Raises
         ------
         ValueError
-            When the bytes are no such model; LookupError and TypeError when a part of it is missing or of another sort.
+            When the bytes are not such a model; LookupError and TypeError when a part of it is missing or of another
+            type.
         """
         learner = ubj.decode(payload)["learner"]
         trees = learner["gradient_booster"]["model"]["trees"]
@@ -71,7 +73,7 @@ class BoostedTrees:
         roots = np.cumsum([0, *sizes])[:-1].astype(np.int32)
         feature, threshold, child, leaf = (np.concatenate([part[i] for part in parts]) for i in range(4))
         if not 0 <= int(feature.min()) <= int(feature.max()) < columns:
-            raise ValueError(f"a tree compares another column than the {columns} there are")
+            raise ValueError(f"a tree compares a column outside of the {columns} columns")
         child = child + np.repeat(roots, sizes)
         depths = np.array([part[4] for part in parts], np.int32)
         made = cls(payload, roots, depths, feature, threshold, child, leaf)
@@ -79,7 +81,7 @@ class BoostedTrees:
         return made
 
     def margin(self, features: Floats) -> Floats:
-        """Return (n,) sums of the leaves that (n, k) rows come to."""
+        """Return (n,) sums of the leaves that (n, k) rows reach."""
         if compiles():
             rows = np.ascontiguousarray(features, dtype=np.float32)
             if np.isfinite(rows).all():
@@ -99,7 +101,7 @@ class BoostedTrees:
 
 
 def margin_of_xgboost(payload: bytes, features: Floats) -> Floats:
-    """Return (n,) sums of the leaves that (n, k) rows come to, from xgboost itself."""
+    """Return (n,) sums of the leaves that (n, k) rows reach, from xgboost itself."""
     margin = _booster(payload).inplace_predict(features, predict_type="margin", validate_features=False)
     return np.asarray(margin, dtype=np.float64)
 
@@ -123,7 +125,7 @@ def _plain(tree: Mapping[str, Any]) -> tuple[Nodes, Narrow, Nodes, Narrow, int]:
         below = [child for node in level if left[node] >= 0 for child in (left[node], right[node])]
         for child in below:
             if child < 0 or child in index:
-                raise ValueError("the nodes of a tree form none")
+                raise ValueError("the nodes of a tree do not form a tree")
             index[child] = len(order)
             order.append(child)
         level = below
@@ -150,9 +152,9 @@ def sum_of_leaves(
     node = np.empty(count, np.uint32)
     for tree in range(roots.shape[0]):
         node[:] = roots[tree]
-        # No branch, since nothing foretells which way a row goes: a leaf goes to itself. All rows take one step before
-        # the next one, so that their memory is waited for together; and indices have no sign, since a negative one
-        # would be counted from the end. A quarter of the time of row after row.
+        # Without a branch, since the direction of a row is unpredictable: a leaf goes to itself. All rows take one step
+        # before the next one, so that they wait for memory together. Indices are unsigned, since a signed one would
+        # need a check for counting from the end. A quarter of the time of row after row.
         for _ in range(depths[tree]):
             for row in range(count):
                 at = node[row]

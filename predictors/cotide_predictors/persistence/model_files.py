@@ -1,7 +1,7 @@
-"""A model as files: a JSON manifest beside numeric payloads, each payload under its sha256.
+"""A model as files: a JSON manifest and numeric payloads, each payload under its sha256.
 
-Called by the models (to name themselves) and by `serialisation`. Bytes in, bytes out; nothing here touches a
-disk. Invariant: the same model gives the same bytes, and a changed byte of any file is found on unpacking.
+Called by the models (to name themselves) and by `serialisation`. Bytes in, bytes out; this module never touches a disk.
+Invariant: the same model gives the same bytes, and a changed byte of any file is found on unpacking.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cotide_core.errors import ModelError
 
 SCHEMA_VERSION: Final = 2
-"""2 brought QoS models of many services; nothing else changed, so that models of version 1 are read as they are."""
+"""2 brought QoS models of many services; nothing else changed, so that models of version 1 remain readable."""
 READABLE: Final = (1, 2)
 MANIFEST: Final = "manifest.json"
 _LIBRARIES: Final = (
@@ -58,7 +58,7 @@ def fingerprint(files: Mapping[str, bytes]) -> str:
 
 
 class FiledModel:
-    """A model that goes by its files; `fit` empties ``_model_id``."""
+    """A model that is identified by its files; `fit` empties ``_model_id``."""
 
     _model_id: str
 
@@ -80,13 +80,13 @@ def unpack(files: Mapping[str, bytes]) -> Document:
     Raises
     ------
     ModelError
-        One sentence that names the file and what is wrong with it.
+        One sentence that names the file and its fault.
     """
     if MANIFEST not in files:
         raise ModelError(f"the model has no {MANIFEST}")
     try:
         document = json.loads(files[MANIFEST])
-    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of too many digits, nested too deep
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, a number of too many digits, nested too deep
         raise ModelError(f"{MANIFEST} is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ModelError(f"{MANIFEST} is not a JSON object")
@@ -103,7 +103,7 @@ def unpack(files: Mapping[str, bytes]) -> Document:
         expected = entry.get("sha256") if isinstance(entry, dict) else None
         found = hashlib.sha256(files[name]).hexdigest()
         if found != expected:
-            raise ModelError(f"{name} has sha256 {found[:12]}..., but its manifest says {str(expected)[:12]}...")
+            raise ModelError(f"{name} has sha256 {found[:12]}..., but its manifest has {str(expected)[:12]}...")
     return document
 
 
@@ -123,7 +123,7 @@ def read_arrays(payload: bytes, name: str) -> dict[str, NDArray[Any]]:
         ValueError, OSError, EOFError, KeyError, IndexError, TypeError, AttributeError, SyntaxError, OverflowError,
         MemoryError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
     ) as error:  # fmt: skip
-        raise ModelError(f"{name} is no npz of plain numbers: {error}") from error
+        raise ModelError(f"{name} is not an npz of plain numbers: {error}") from error
 
 
 def _version(candidates: tuple[str, ...]) -> str:

@@ -1,9 +1,8 @@
-"""Universal Binary JSON to plain values and arrays: what xgboost writes its models in.
+"""Universal Binary JSON to plain values and arrays: xgboost's model format.
 
-Called by `boosted_trees`, so that who only asks a model need not load xgboost, whose import brings scipy, scikit-learn
-and pandas with it: 130 MiB and more than a second. Source: the draft 12 of ubjson.org, as far as xgboost writes it;
-arrays of one numeric type come back as numpy arrays. Invariant: bytes that are no such document raise ValueError,
-whatever they are.
+Called by `boosted_trees`, so that a process that only forecasts need not load xgboost. That import brings scipy,
+scikit-learn and pandas with it: 130 MiB and more than a second. Source: the draft 12 of ubjson.org, as far as xgboost
+writes it; arrays of one numeric type become numpy arrays. Invariant: any other bytes raise ValueError.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 DEEPEST: Final = 64
-"""Containers within containers, at most (chosen: a model has eight)."""
+"""Largest depth of nested containers (chosen: a model has eight)."""
 _NUMBERS: Final = {b"i": ">i1", b"U": ">u1", b"I": ">i2", b"l": ">i4", b"L": ">i8", b"d": ">f4", b"D": ">f8"}
 _SINGLE: Final = {
     b"i": struct.Struct(">b"),
@@ -34,7 +33,7 @@ def decode(document: bytes) -> Any:
     Raises
     ------
     ValueError
-        When it is none, or goes on behind its value.
+        When the bytes are no document, or go on after its value.
     """
     reader = _Reader(document)
     value = reader.value(reader.take(1), 0)
@@ -60,7 +59,7 @@ class _Reader:
         return taken
 
     def value(self, marker: bytes, depth: int) -> Any:
-        """Return the value whose marker was just read."""
+        """Return the value of the marker that was just read."""
         if depth > DEEPEST:
             raise ValueError(f"more than {DEEPEST} containers within each other")
         if marker in _SINGLE:
@@ -103,7 +102,7 @@ class _Reader:
             form = np.dtype(_NUMBERS[kind])
             return np.frombuffer(self.take(self._count() * form.itemsize), form).astype(form.newbyteorder("="))
         if marker == b"#":
-            # Each value has a marker at least, so that a wrong length meets the end and no huge list is made.
+            # Each value has at least a marker, so that a wrong length meets the end before a huge list is made.
             return [self.value(self.take(1), depth + 1) for _ in range(self._count())]
         values = []
         while marker != b"]":

@@ -1,1 +1,1 @@
-"""Phases of tasks learned from what earlier runs of their type used."""
+"""Phases of tasks learned from the usage of earlier runs of their type."""

@@ -1,7 +1,7 @@
 """Where the level of a path changes: the best cut into stretches of a steady mean.
 
-Called by `learned_phases`. Among all cuts the one with the least squared distance from the means of its stretches, plus
-a penalty for each change; found exactly by dynamic programming over the last change (Jackson et al. 2005). Pure.
+Called by `learned_phases`. It returns the cut with the least squared distance from the means of its stretches, plus a
+penalty for each change. Dynamic programming over the last change finds it exactly (Jackson et al. 2005). Pure.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from cotide_core.kernels.array_types import Floats
 
 PENALTY: Final = 5.0
 """Of a change, in noise variances times the logarithm of the length, for each column. Chosen: of 300 paths of noise
-alone 16 % are cut at 2 (Schwarz 1978), 7 % at 3 and .7 % at 5, where changes of six deviations are still all found."""
+alone 16 % are cut at 2 (Schwarz 1978), 7 % at 3 and .7 % at 5, which still finds all changes of six deviations.
+"""
 LEAST_NOISE: Final = 0.03
-"""Standard deviation below which a path is not believed to be so steady; paths are scaled to 1. Chosen."""
+"""Smallest standard deviation of a path; paths are scaled to 1. Chosen."""
 
 
 def change_points(path: Floats, *, most: int, shortest: int = 2) -> tuple[int, ...]:
@@ -25,8 +26,8 @@ def change_points(path: Floats, *, most: int, shortest: int = 2) -> tuple[int, .
     Parameters
     ----------
     path : (n, r) of about 1 in size, n >= 1, finite.
-    most : stretches at most, >= 1; where the best cut has more, the penalty rises until it has not.
-    shortest : steps of a stretch at least, >= 1.
+    most : largest number of stretches, >= 1; where the best cut has more, the penalty rises until it fits.
+    shortest : smallest number of steps of a stretch, >= 1.
     """
     penalty = PENALTY * path.shape[1] * np.log(max(2, len(path)))
     while True:

@@ -1,14 +1,14 @@
-"""The phases of a type of task as its earlier runs had them, scored on each next run before that run teaches.
+"""The phases of a type of task, from its earlier runs; they are scored on each next run before that run teaches.
 
 Called by the operator's `usage.phase_learning`. A run is a path: cpu and memory over `PARTS` equal parts of its time.
-The mean path of the last runs is cut where its level changes (`change_points`); a stretch needs what nearly all runs
-used there, with a margin, and lasts its part of the mean run time. Each next run says how that would have done, beside
-two rules that cost nothing: one need for all the time, the mean of earlier runs; and the task's maximum, which is what
-holds where nothing is trusted::
+The mean path of the last runs is cut where its level changes (`change_points`). A stretch needs the usage of nearly all
+runs there, with a margin, and lasts its part of the mean run time. Each next run scores these phases and two rules
+without cost: one need for all the time, the mean of earlier runs; and the task's maximum, which holds where nothing is
+trusted::
 
     learning --`LEAST_SCORES` good ones--> trusted <--> fallen back (too often below what was used, or little saved)
 
-Invariants: no need lies above the task's maximum; what is scored was not learned from.
+Invariants: no need lies above the task's maximum; a scored run was never a training run.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ from cotide_predictors.phases.change_points import change_points
 PARTS: Final = 48
 """Of a run's time. Chosen: a phase of a twentieth of the run has two."""
 LEAST_READINGS: Final = 12
-"""Of a run that teaches. Chosen: with fewer a short phase is not seen at all."""
+"""Of a run that teaches. Chosen: with fewer a short phase stays unseen."""
 RUNS_KEPT: Final = 8
 SCORES_KEPT: Final = 6
 LEAST_SCORES: Final = 3
-"""Chosen, as the two above: what changed is forgotten within a few runs."""
+"""Chosen, as the two above: old behaviour is forgotten within a few runs."""
 MAX_UNDERESTIMATED_SHARE: Final = 0.05
-"""Part of the time that learned needs may lie below what was used. Chosen: it costs speed at contention only."""
+"""Largest part of the time in which learned needs may lie below the usage. Chosen: it costs speed at contention
+only.
+"""
 SAVED_LEAST: Final = 0.1
-"""Part of the maximum that must be given back to be worth a resize. Chosen."""
+"""Smallest part of the maximum that justifies a resize when it is given back. Chosen."""
 MARGIN: Final = 1.15
 QUANTILE: Final = 0.95
-"""Of what runs used in a stretch, and what is added. Chosen."""
+"""Quantile of the runs' usage in a stretch, and the margin on top. Chosen."""
 RULES: Final = ("learned", "mean", "maximum")
 
 
@@ -54,12 +56,12 @@ class Need(NamedTuple):
 
 
 class Score(NamedTuple):
-    """How a rule did on a run.
+    """The score of a rule on a run.
 
     Attributes
     ----------
-    under : part of the time in which less was kept than used.
-    held : mean cpu that was kept, as a part of the maximum.
+    under : part of the time with a need below the usage.
+    held : mean cpu of the need, as a part of the maximum.
     """
 
     under: float
@@ -68,11 +70,11 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """What a run used.
+    """The usage of a run.
 
     Attributes
     ----------
-    seconds : how long it took. largest : what the task asks for, millicores and bytes, the first > 0.
+    seconds : its length. largest : request of the task, millicores and bytes, the first > 0.
     usage : (PARTS, 2) mean millicores and largest bytes of each part.
     """
 
@@ -82,11 +84,11 @@ class Run:
 
 
 def run_of(readings: Sequence[tuple[float, float, float]], seconds: float, largest: tuple[int, int]) -> Run | None:
-    """Return a run from readings; None where they are too few or say too little.
+    """Return a run from readings; None where there are too few or too many are missing.
 
     Parameters
     ----------
-    readings : seconds since the start, millicores and bytes; nan for what is not known.
+    readings : seconds since the start, millicores and bytes; nan where unknown.
     """
     if len(readings) < LEAST_READINGS or not 0 < seconds <= MAX_SECONDS or largest[0] <= 0:
         return None
@@ -113,7 +115,7 @@ def learned(runs: Sequence[Run]) -> tuple[Need, ...]:
     cuts = change_points(scaled.mean(axis=0), most=MAX_PHASES)
     seconds = float(np.mean([run.seconds for run in runs]))
     levels = [paths[:, begin:end, 0].mean() for begin, end in zip((0, *cuts), (*cuts, PARTS), strict=True)]
-    # A change comes a little earlier or later in each run: the higher of two neighbours has a part more of the time.
+    # A change comes a little earlier or later in each run: the higher of two neighbours lasts a part longer.
     moved = [cut + (1 if levels[index] > levels[index + 1] else -1) for index, cut in enumerate(cuts)]
     found = []
     for begin, end in zip((0, *moved), (*moved, PARTS), strict=True):
@@ -131,7 +133,7 @@ def learned(runs: Sequence[Run]) -> tuple[Need, ...]:
 
 
 def score(needs: Sequence[Need], run: Run) -> Score:
-    """Return how needs would have done on a run, going from one to the next by their seconds alone."""
+    """Return the score of needs on a run, going from one to the next by their seconds alone."""
     times = (np.arange(PARTS) + 0.5) / PARTS * run.seconds
     ends = np.cumsum([need.seconds for need in needs])
     indices = np.minimum(np.searchsorted(ends, times, side="right"), len(needs) - 1)
@@ -158,11 +160,11 @@ class LearnedPhases:
     scores: dict[str, deque[Score]] = field(default_factory=lambda: {rule: deque(maxlen=SCORES_KEPT) for rule in RULES})
 
     def add(self, run: Run) -> None:
-        """Score what was learned so far on a run, and learn from it."""
+        """Score the present phases on a run, and learn from it."""
         if self.runs and self.runs[-1].largest != run.largest:
-            self.runs.clear()  # another task by now: its maximum is another
+            self.runs.clear()  # another task by now: its maximum differs
         if len(self.runs) > 1:
-            levels = np.mean([one.usage.mean(axis=0) for one in self.runs], axis=0)
+            levels = np.mean([run.usage.mean(axis=0) for run in self.runs], axis=0)
             flat = [Need(run.seconds, int(levels[0]), int(levels[1]))]
             everything = [Need(run.seconds, *run.largest)]
             for rule, needs in zip(RULES, (learned(self.runs), flat, everything), strict=True):
@@ -179,35 +181,35 @@ class LearnedPhases:
         return "trusted" if under <= MAX_UNDERESTIMATED_SHARE and held <= 1 - SAVED_LEAST else "fallen back"
 
     def needs(self) -> tuple[Need, ...]:
-        """Return the phases of the next run; none where they are not trusted, or there is but one."""
+        """Return the phases of the next run; none where they are not trusted, or there is only one."""
         found = learned(self.runs) if self.state == "trusted" else ()
         return found if len(found) > 1 else ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a store keeps."""
+        """Return the state for a store."""
         return {
             "runs": [
                 {"seconds": run.seconds, "largest": list(run.largest), "usage": np.rint(run.usage).tolist()}
                 for run in self.runs
             ],
-            "scores": {rule: [list(one) for one in scores] for rule, scores in self.scores.items()},
+            "scores": {rule: [list(score) for score in scores] for rule, scores in self.scores.items()},
         }
 
     @classmethod
     def from_json(cls, data: Any) -> LearnedPhases:
-        """Read what a store kept.
+        """Read the state of a store.
 
         Raises
         ------
         ModelError
-            When it is nothing that `as_json` wrote.
+            When it was not written by `as_json`.
         """
         found = cls()
         try:
-            for one in data["runs"][-RUNS_KEPT:]:
-                usage = np.array(one["usage"], np.float64)
-                largest = (int(one["largest"][0]), int(one["largest"][1]))
-                seconds = float(one["seconds"])
+            for entry in data["runs"][-RUNS_KEPT:]:
+                usage = np.array(entry["usage"], np.float64)
+                largest = (int(entry["largest"][0]), int(entry["largest"][1]))
+                seconds = float(entry["seconds"])
                 bounded = usage.shape == (PARTS, 2) and bool(((usage >= 0) & (usage <= MAX_EXACT_INT)).all())
                 if not (
                     bounded
@@ -219,7 +221,7 @@ class LearnedPhases:
                 found.runs.append(Run(seconds, largest, usage))
             _read_scores(found, data["scores"])
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
-            raise ModelError(f"what was kept of phases can't be read: {error}") from error
+            raise ModelError(f"the kept phases cannot be read: {error}") from error
         return found
 
 
@@ -227,5 +229,5 @@ def _read_scores(found: LearnedPhases, data: Mapping[str, Any]) -> None:
     for rule in RULES:
         for under, held in data[rule][-SCORES_KEPT:]:
             if not (0 <= under <= 1 and 0 <= held <= 1):
-                raise ValueError("a score is no part of the whole")
+                raise ValueError("a score is outside of 0 to 1")
             found.scores[rule].append(Score(float(under), float(held)))

@@ -1,1 +1,1 @@
-"""Measuring one service beside batch work: which window comes next, when a cell is known, what was found."""
+"""Measuring one service next to batch work: which window comes next, when a cell is known, and the findings."""

@@ -1,8 +1,8 @@
 """The design of a campaign: cells of rate and mix, and which of them is measured next.
 
-Called by `campaign` for each window. Pure. Invariants: the first pass goes up from the least harmful cell, so that harm
-is met from below; what a harmful cell dominates is never measured; later passes are in random order, so that a machine
-that slows down does not pass for a rate.
+Called by `campaign` for each window. Pure. Invariants: the first pass goes up from the least harmful cell, so that it
+meets harm from below. Cells that a harmful cell dominates are never measured. Later passes are in random order, so that
+a slowing machine is not taken for an effect of the rate.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Mix = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """One rate (requests/s, > 0) beside one mix."""
+    """One rate (requests/s, > 0) next to one mix."""
 
     rate: float
     mix: Mix = ()
 
     def jobs(self) -> int:
-        """Return how many jobs run at once."""
+        """Return the number of concurrent jobs."""
         return sum(count for _, count in self.mix)
 
     def covers(self, other: Self) -> bool:
@@ -36,19 +36,19 @@ class Cell:
         return self.rate >= other.rate and all(own.get(name, 0) >= count for name, count in other.mix)
 
     def named(self) -> str:
-        """Return the mix in words."""
+        """Return the mix as text."""
         return " + ".join(f"{count} {name}" for name, count in self.mix) or "alone"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a cell is known.
+    """The rule for when a cell is known.
 
     Attributes
     ----------
-    least, most : windows of a cell, at least and at most; 2 <= least <= most.
-    width : half width of the p95's interval that is narrow enough, as a share of the p95; > 0.
-    harm_milliseconds : a p95 above it is harm: the cell is left, and with it all that covers it; infinite for never.
+    least, most : number of windows of a cell; 2 <= least <= most.
+    width : largest accepted half width of the p95's interval, as a share of the p95; > 0.
+    harm_milliseconds : a higher p95 is harm: the cell is left, and with it all cells that cover it; infinite for never.
     """
 
     least: int = 3
@@ -68,12 +68,12 @@ class Interval:
 
 
 class Standing(StrEnum):
-    """Where a cell stands."""
+    """The state of a cell."""
 
     OPEN = "open"
     KNOWN = "known"
     NOISY = "noisy"
-    """As many windows as are allowed, and the interval is still wide."""
+    """The cell has all allowed windows, and the interval is still wide."""
     HARMFUL = "harmful"
     SKIPPED = "skipped"
     """Covers a harmful cell."""
@@ -108,13 +108,13 @@ def is_narrow(interval: Interval, width: float) -> bool:
 
 
 def cells_of(rates: Sequence[float], mixes: Sequence[Mix]) -> tuple[Cell, ...]:
-    """Return every rate beside every mix, the least harmful first: few jobs before many, low rates before high."""
+    """Return every rate with every mix, the least harmful first: few jobs before many, low rates before high."""
     found = {Cell(float(rate), mix) for rate in rates for mix in mixes}
     return tuple(sorted(found, key=lambda cell: (cell.jobs(), cell.rate, cell.mix)))
 
 
 def standings(cells: Sequence[Cell], measured: Mapping[Cell, Sequence[float]], rule: Rule) -> dict[Cell, Standing]:
-    """Return where each cell stands after the windows so far (p95 in ms, by cell)."""
+    """Return the state of each cell after the windows so far (p95 in ms, by cell)."""
     harmful = [cell for cell in cells if any(value > rule.harm_milliseconds for value in measured.get(cell, ()))]
     found = {}
     for cell in cells:
@@ -135,8 +135,8 @@ def standings(cells: Sequence[Cell], measured: Mapping[Cell, Sequence[float]], r
 def next_cell(cells: Sequence[Cell], measured: Mapping[Cell, Sequence[float]], rule: Rule, seed: int) -> Cell | None:
     """Return the cell of the next window; None when every cell is known, noisy, harmful or skipped.
 
-    Cells with the fewest windows come first. The same windows and seed give the same cell, so that a campaign that was
-    stopped goes on as it would have.
+    Cells with the fewest windows come first. The same windows and seed give the same cell, so that a stopped campaign
+    goes on unchanged.
     """
     where = standings(cells, measured, rule)
     found = [cell for cell in cells if where[cell] is Standing.OPEN]
@@ -151,6 +151,6 @@ def next_cell(cells: Sequence[Cell], measured: Mapping[Cell, Sequence[float]], r
 
 
 def windows_left(cells: Sequence[Cell], measured: Mapping[Cell, Sequence[float]], rule: Rule) -> int:
-    """Return how many windows are missing at least; a cell that stays wide takes more."""
+    """Return the least number of missing windows; a cell that stays wide takes more."""
     where = standings(cells, measured, rule)
     return sum(max(1, rule.least - len(measured.get(cell, ()))) for cell in cells if where[cell] is Standing.OPEN)

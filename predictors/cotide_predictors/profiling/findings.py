@@ -1,7 +1,7 @@
-"""What a campaign found: how much batch fits at which rate, what the limit costs, and how well a model says it.
+"""The findings of a campaign: how much batch fits at which rate, the cost of the limit, and the accuracy of a model.
 
-Called by `results` once a campaign has ended, or when its page is made again. Pure. Invariant: "fits" is said of cells
-that were measured only, and only when the upper end of the p95's interval is within the limit.
+Called by `results` once a campaign has ended, or when its page is made again. Pure. Invariant: Only measured cells fit,
+and only when the upper end of the p95's interval is within the limit.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Model = QosModel | ServicesQosModel
 FOLDS: Final = 4
 """Folds of cells for the held-out prediction of the page (chosen: the 3:1 of Ou 2024)."""
 LIMITS_ASKED: Final = 121
-"""Limits between which a model's p95 is found: 5 % apart over two and a half decades (chosen)."""
+"""Limits in the search for a model's p95: 5 % apart over two and a half decades (chosen)."""
 LEARNT_QUANTILES: Final = tuple(np.linspace(0.05, 0.95, 10).tolist())
-"""Of the measured p95: limits that a tenth of the windows lie between teach all alike (chosen)."""
+"""Of the measured p95: limits with a tenth of the windows between them are equally informative (chosen)."""
 QUICK_SECONDS: Final = 0.05
-"""A job that takes no longer is hardly more than the start of a program (chosen)."""
+"""A shorter job is hardly more than the start of a program (chosen)."""
 COST_LIMITS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, math.inf)
-"""Multiples of the limit for which the cost in capacity is told; infinite: without one (chosen)."""
+"""Multiples of the limit with a reported cost in capacity; infinite: without one (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellFinding:
-    """One cell: its interval in ms, the share of its windows over the limit, the cpu that the jobs had, in cores."""
+    """One cell: its interval in ms, the share of its windows over the limit, the cpu of the jobs, in cores."""
 
     cell: Cell
     p95: Interval
@@ -50,7 +50,7 @@ class CellFinding:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The most jobs of one name beside one rate; None where not even the service alone is within the limit."""
+    """The most jobs of one name at one rate; None where not even the service alone is within the limit."""
 
     rate: float
     name: str
@@ -60,7 +60,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a limit leaves: batch cores in the mean over the rates, and the highest rate that holds it alone."""
+    """The effect of a limit: batch cores in the mean over the rates, and the highest rate that holds it alone."""
 
     limit_milliseconds: float
     batch_cores: float
@@ -68,7 +68,7 @@ class Cost:
 
 
 def by_cell(windows: Sequence[Window]) -> dict[Cell, list[float]]:
-    """Return the p95 of each cell's windows, in ms, in the order in which they were measured."""
+    """Return the p95 of each cell's windows, in ms, in measured order."""
     found: dict[Cell, list[float]] = {}
     for window in windows:
         found.setdefault(window.cell, []).append(window.p95_milliseconds)
@@ -80,22 +80,23 @@ def cell_findings(windows: Sequence[Window], limit_milliseconds: float) -> list[
     found = []
     for cell, values in sorted(by_cell(windows).items(), key=lambda item: (item[0].jobs(), item[0].mix, item[0].rate)):
         own = [window for window in windows if window.cell == cell]
-        cores = [one.job_core_seconds / one.seconds for one in own if math.isfinite(one.job_core_seconds)]
+        cores = [window.job_core_seconds / window.seconds for window in own if math.isfinite(window.job_core_seconds)]
         found.append(
             CellFinding(
                 cell,
                 p95_interval(values),
                 float(np.mean(np.asarray(values) > limit_milliseconds)),
                 float(np.mean(cores)) if cores else math.nan,
-                any(one.cut for one in own),
+                any(window.cut for window in own),
             )
         )
     return found
 
 
 def job_warnings(windows: Sequence[Window]) -> list[str]:
-    """Return a sentence for each job that did not do what its name says, as far as that can be seen: it failed, or it
-    ended at once, more often than not."""
+    """Return a sentence for each job that visibly did not do its work: it failed, or it ended at once, more often than
+    not.
+    """
     failed: Counter[str] = Counter()
     seconds: dict[str, list[float]] = {}
     for window in windows:
@@ -119,7 +120,7 @@ def job_warnings(windows: Sequence[Window]) -> list[str]:
 def fits(
     found: Sequence[CellFinding], circumstances: Circumstances, model: Model | None, threshold: float
 ) -> list[Fit]:
-    """Return, for each rate and job name, how many fit as measured, and by the model at a probability threshold."""
+    """Return, for each rate and job name, how many fit by measurement, and by the model at a probability threshold."""
     rates = sorted({cell_finding.cell.rate for cell_finding in found})
     known = {cell_finding.cell: cell_finding for cell_finding in found}
     rows = []
@@ -130,18 +131,18 @@ def fits(
         for rate in rates:
             ladder = [Cell(rate), *(Cell(rate, ((kind.name, count),)) for count in counts)]
             held = [_holds(known.get(cell), circumstances.limit_milliseconds) for cell in ladder]
-            said = None
+            most_by_model = None
             if model is not None:
                 accepted = model.violation_probability(mixes_of(ladder, circumstances)) <= threshold
-                said = _last_of_run(accepted.tolist(), ladder)
-            rows.append(Fit(rate, kind.name, _last_of_run(held, ladder), said))
+                most_by_model = _last_of_run(accepted.tolist(), ladder)
+            rows.append(Fit(rate, kind.name, _last_of_run(held, ladder), most_by_model))
     return rows
 
 
 def costs(found: Sequence[CellFinding], circumstances: Circumstances) -> list[Cost]:
-    """Return what multiples of the limit would leave to batch: at each rate the mix with the most cpu that holds it.
+    """Return the batch capacity under multiples of the limit: at each rate the mix with the most cpu that holds it.
 
-    Where nobody measured the jobs' cpu (pods of a cluster) their requests stand for it.
+    Where the jobs' cpu was not measured (pods of a cluster) their requests replace it.
     """
     limit_milliseconds, cores_there = circumstances.limit_milliseconds, circumstances.allocatable_millicores / 1000.0
     rates = sorted({cell_finding.cell.rate for cell_finding in found})
@@ -171,7 +172,7 @@ def costs(found: Sequence[CellFinding], circumstances: Circumstances) -> list[Co
 
 
 def limits_to_learn(windows: Sequence[Window], limit_milliseconds: float) -> tuple[float, ...]:
-    """Return the limit, and quantiles of what was measured: one model then answers for any limit in that range."""
+    """Return the limit, and quantiles of the measurements: one model then answers for any limit in that range."""
     found = np.quantile([window.p95_milliseconds for window in windows], LEARNT_QUANTILES)
     return tuple(sorted({limit_milliseconds, *(float(f"{limit:.3g}") for limit in found)}))
 
@@ -192,10 +193,10 @@ def train(windows: Sequence[Window], circumstances: Circumstances, seed: int = 0
 def held_out_p95(
     windows: Sequence[Window], circumstances: Circumstances, seed: int, progress: Callable[[int, int], object]
 ) -> dict[Cell, float]:
-    """Return the p95 that models predict of cells that they did not see, in ms; those of a refused fold are left out.
+    """Return the p95 that models predict of unseen cells, in ms; those of a refused fold are left out.
 
-    The predicted p95 is the limit that would be broken with even odds, by a model of several limits; one of a named
-    service learns its own limit only.
+    The predicted p95 is the limit that breaks with even odds, by a model of several limits; one of a named service
+    learns its own limit only.
     """
     circumstances = replace(circumstances, service="")
     cells = sorted(by_cell(windows))
@@ -234,7 +235,7 @@ def _trained(samples: QosSamples, limits: tuple[float, ...], seed: int) -> Model
 
 
 def _even_odds(model: QosModel, mixes: MixBatch, limits: Floats) -> Floats:
-    """Return (n,) the limit at which each mix breaks with even odds; the ends where none does."""
+    """Return (n,) the limit at which each mix breaks with even odds; the ends of the range where there is none."""
     rows = np.repeat(np.arange(len(mixes)), len(limits))
     asked = replace(take_mixes(mixes, rows), limit_milliseconds=np.tile(limits, len(mixes)))
     broken = model.unbounded_probability(asked).reshape(len(mixes), len(limits)) > 0.5
@@ -250,7 +251,7 @@ def _holds(one: CellFinding | None, limit: float) -> bool:
 
 
 def _last_of_run(held: Sequence[bool], ladder: Sequence[Cell]) -> int | None:
-    """Return the jobs of the last cell before the first that does not hold; None when the first doesn't."""
+    """Return the jobs of the last cell before the first that does not hold; None when the first does not."""
     good = next((index for index, holds in enumerate(held) if not holds), len(held))
     return ladder[good - 1].jobs() if good else None
 

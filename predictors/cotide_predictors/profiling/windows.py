@@ -1,4 +1,4 @@
-"""What one window measured, and windows as training samples.
+"""The measurements of one window, and windows as training samples.
 
 Called by `journal`, `results` and `passive`. Pure. Invariant: a window becomes one QoS sample, and each job that ended
 in it one completion sample.
@@ -21,7 +21,7 @@ class JobKind:
 
     Attributes
     ----------
-    name : its type, as ``cotide.dev/type`` would say.
+    name : its type, as in ``cotide.dev/type``.
     input_bytes : of one job, >= 0.
     millicores : what one job requests, > 0.
     """
@@ -39,15 +39,15 @@ class Window:
     ----------
     p95_milliseconds : > 0; where ``cut``, a lower bound.
     achieved_rate : answers/s.
-    requests : latencies behind the p95; 0 where the load command or Prometheus doesn't say.
+    requests : latencies behind the p95; 0 where the load command or Prometheus does not report it.
     seconds : its length.
-    cut : stopped early, when enough requests were late to say that the p95 is above the harm.
-    lag_milliseconds : how late the generator itself sent in the mean, which counts; nan where nobody knows.
+    cut : stopped early, when enough late requests proved that the p95 is above the harm.
+    lag_milliseconds : mean delay of the generator's own sending, which counts; nan where unknown.
     job_seconds : run times of jobs that ended in it, by name.
-    job_core_seconds : cpu that the jobs had in it, nan where nobody knows.
-    kernel_share : of the answers whose time is when the kernel had them; the others' is when the generator read them;
-        nan where nobody knows.
-    reading_lag_milliseconds : how late it read the former in the mean, which does not count; nan where nobody knows.
+    job_core_seconds : cpu time of the jobs in it, nan where unknown.
+    kernel_share : share of answers timed when the kernel received them; the others are timed when the generator read
+        them; nan where unknown.
+    reading_lag_milliseconds : mean delay of reading the former, which does not count; nan where unknown.
     failed_jobs : jobs that ended in it with another exit code than 0, by name.
     """
 
@@ -68,11 +68,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What all windows of a campaign have in common.
+    """The circumstances that all windows of a campaign share.
 
     Attributes
     ----------
-    kinds : of jobs that may run beside the service.
+    kinds : of jobs that may run next to the service.
     limit_milliseconds : the service's p95 limit.
     allocatable_millicores : cpu of the node, or of the cores that service and jobs share.
     service : the Workload as ``namespace/name``; empty for any.
@@ -84,7 +84,7 @@ class Circumstances:
     service: str = ""
 
     def pressure(self, cell: Cell) -> float:
-        """Return cpu requested by the mix over what is allocatable."""
+        """Return the cpu requested by the mix over the allocatable cpu."""
         millicores = {kind.name: kind.millicores for kind in self.kinds}
         return sum(millicores[name] * count for name, count in cell.mix) / self.allocatable_millicores
 

@@ -1,1 +1,1 @@
-"""Will an online pod break its latency limit beside a mix? Features, monotone models, calibration."""
+"""Will an online pod break its latency limit next to a mix? Features, monotone models, calibration."""

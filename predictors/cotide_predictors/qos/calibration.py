@@ -1,7 +1,7 @@
-"""One factor on the log odds, learned on held-out rows: probabilities that mean what they say.
+"""One factor on the log odds, learned on held-out rows, which calibrates the probabilities.
 
-Called by `qos.QosModel.fit` on its own training rows. A single factor > 0 keeps the order of all rows and the side of
-one half on which each lies, so that it can't cost accuracy; more freedom does, on a few hundred rows.
+Called by `qos.QosModel.fit` on its own training rows. A single factor > 0 keeps the order of all rows and their side of
+one half, so that it cannot cost accuracy; more freedom does, on a few hundred rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from cotide_core.kernels.array_types import Floats
 
 SHARPNESS_RANGE: Final = (0.2, 2.0)
-"""Where the factor is searched (chosen): below, forecasts are all but constant; above, over-confident."""
+"""Range of the search for the factor (chosen): below, forecasts are all but constant; above, over-confident."""
 
 
 def learn_sharpness(log_odds: Floats, violated: Floats) -> tuple[float, dict[str, float]]:

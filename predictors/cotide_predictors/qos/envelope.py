@@ -1,10 +1,9 @@
-"""What a QoS model learned, by service and by feature: where it may be believed, and on how many samples.
+"""The range of a QoS model's training, by service and by feature: where to trust it, and its number of samples.
 
-Called by both QoS models with every batch of mixes. Of each service it keeps the highest rate, other rate, pressure,
-number of jobs and input that were measured, and the tightest limit. Inside is what is no riskier in any of them than
-something that was measured: a region closed downwards, see `applicability`. Invariant: what lies outside stays outside
-when a rate, a count, a size or the pressure grows or the limit shrinks; a service with fewer than `LEAST_SAMPLES`
-samples is outside.
+Called by both QoS models with every batch of mixes. Of each service it keeps the highest measured rate, other rate,
+pressure, number of jobs and input, and the tightest limit. A mix is inside when some measured one is at least as risky
+in each of them: a region closed downwards, see `applicability`. Invariant: an outside mix stays outside when a rate, a
+count, a size or the pressure grows or the limit shrinks; a service with fewer than `LEAST_SAMPLES` samples is outside.
 """
 
 from __future__ import annotations
@@ -20,10 +19,11 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.qos.applicability import INPUT, JOBS, LIMIT, OTHER_RATE, PRESSURE, RATE, SERVICE, TYPE
 
 LEAST_SAMPLES: Final = 10
-"""Samples of a service below which a model does not count as having seen it (chosen: its level is known to a third of
-the noise of one sample, and the range of its rates roughly)."""
+"""Fewest samples of a service that counts as seen (chosen: its level is known to a third of the noise of one sample,
+and the range of its rates roughly).
+"""
 SLACK: Final = 1e-9
-"""Share by which a value may pass a corner, for rounding."""
+"""Share by which a value may be beyond a corner, for rounding."""
 FEATURES: Final = (
     "requests_per_second", "other_requests_per_second", "limit_milliseconds", "cpu_pressure", "jobs", "input_bytes",
 )  # fmt: skip
@@ -38,10 +38,10 @@ class Envelope:
 
     Attributes
     ----------
-    services : names; ``("",)`` is a model that speaks for any service, since its samples named none.
+    services : names; ``("",)`` is a model for any service, since its samples named none.
     corners : (S, 6) as in `FEATURES`.
     samples : (S,) of each service.
-    types : job types that were seen, of any service.
+    types : job types in the samples of any service.
     """
 
     services: tuple[str, ...]
@@ -55,7 +55,7 @@ class Envelope:
         return self.services == ("",)
 
     def indices_of(self, services: tuple[str, ...]) -> Integers:
-        """Return of each service its index here; S for one that was not seen."""
+        """Return the index of each service here; S for an unseen one."""
         if self.speaks_for_all:
             return np.zeros(len(services), np.int64)
         known = {name: index for index, name in enumerate(self.services)}
@@ -63,23 +63,23 @@ class Envelope:
 
 
 class EnvelopeCheck:
-    """Asks an envelope about batches; keeps what depends on the names of types and services only."""
+    """Checks batches against an envelope; caches what depends on the names of types and services only."""
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
-        # Of a service that was not seen nothing can be outside but the service: its corners are infinite.
+        # An unseen service itself is outside, so its values are not: its corners are infinite.
         unseen = np.where(np.array(FEATURES) == "limit_milliseconds", -np.inf, np.inf)
         self.corners = np.ascontiguousarray(np.vstack((envelope.corners, unseen)))
         self.samples = np.append(envelope.samples, 0).astype(np.int64)
         self._services: tuple[str, ...] | None = None
         self._service_indices: Integers = np.zeros(0, np.int64)
         self._same: Integers = np.full(LEAST_KEPT, -1, np.int64)
-        """The index of the service that all rows of a batch are of, as often as was asked for."""
+        """The index of the common service of all rows of a batch, repeated for each row."""
         self._types: tuple[str, ...] | None = None
         self._unknown: Integers = np.zeros(0, np.int64)
 
-    def who(self, mixes: MixBatch) -> Integers:
-        """Return (n,) index of each row's service in the envelope; S for one that was not seen."""
+    def service_index(self, mixes: MixBatch) -> Integers:
+        """Return (n,) index of each row's service in the envelope; S for an unseen one."""
         if mixes.services is not self._services:
             self._service_indices = self._envelope.indices_of(mixes.services)
             self._services = mixes.services
@@ -90,7 +90,7 @@ class EnvelopeCheck:
             return self._same[:rows]
         return self._service_indices[mixes.service]
 
-    def outside(self, mixes: MixBatch, who: Integers) -> Integers:
+    def outside(self, mixes: MixBatch, service_index: Integers) -> Integers:
         """Return (n,) bits of `applicability`."""
         if mixes.types is not self._types:
             known = set(self._envelope.types)
@@ -98,7 +98,7 @@ class EnvelopeCheck:
             self._types = mixes.types
         bits = np.zeros(len(mixes), np.int64) if mixes.unmeasured is None else mixes.unmeasured.astype(np.int64)
         add_outside(
-            who,
+            service_index,
             np.ascontiguousarray(mixes.requests_per_second, np.float64),
             np.ascontiguousarray(mixes.other_requests_per_second, np.float64),
             np.ascontiguousarray(mixes.limit_milliseconds, np.float64),
@@ -113,8 +113,10 @@ class EnvelopeCheck:
         return bits
 
 
-def learn_envelope(mixes: MixBatch, who: Integers, services: tuple[str, ...], types: tuple[str, ...]) -> Envelope:
-    """Return the envelope of n samples; ``who`` is the index of each one's service, and each service has some."""
+def learn_envelope(
+    mixes: MixBatch, service_index: Integers, services: tuple[str, ...], types: tuple[str, ...]
+) -> Envelope:
+    """Return the envelope of n samples; ``service_index`` has every service at least once."""
     columns = np.column_stack(
         (
             mixes.requests_per_second,
@@ -126,14 +128,14 @@ def learn_envelope(mixes: MixBatch, who: Integers, services: tuple[str, ...], ty
         )
     )
     corners = np.full((len(services), len(FEATURES)), -np.inf)
-    np.maximum.at(corners, who, columns)
+    np.maximum.at(corners, service_index, columns)
     corners[:, 2] *= -1.0
-    return Envelope(services, corners, np.bincount(who, minlength=len(services)).astype(np.int64), types)
+    return Envelope(services, corners, np.bincount(service_index, minlength=len(services)).astype(np.int64), types)
 
 
 @compiled
 def add_outside(
-    who: Integers,
+    service_index: Integers,
     rates: Floats,
     others: Floats,
     limits: Floats,
@@ -145,19 +147,19 @@ def add_outside(
     samples: Integers,
     bits: Integers,
 ) -> None:
-    """Add to (n,) bits in what each mix lies outside.
+    """Add bits to (n,) values: the features of each mix outside of the range.
 
-    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
-    called for each batch of an attempt.
+    It takes many arguments, because numba unpacks thirteen arrays in 2.2 us and a tuple of them in 4.7 us, for each
+    batch of an attempt.
 
     Parameters
     ----------
-    who : (n,) row of ``corners`` of each mix.
-    unknown : (T,) 1 for a type that was not seen.
+    service_index : (n,) row of ``corners`` of each mix.
+    unknown : (T,) 1 for an unseen type.
     corners, samples : (S + 1, 6) and (S + 1,).
     """
-    for row in range(who.shape[0]):
-        index = who[row]
+    for row in range(service_index.shape[0]):
+        index = service_index[row]
         jobs = size = 0.0
         for column in range(counts.shape[1]):
             jobs += counts[row, column]

@@ -1,4 +1,4 @@
-"""What both latency models answer alike: their id, the types they know, the probability alone, and even odds.
+"""What both latency models share: their id, the types they know, the probability alone, and even odds.
 
 Base of `qos_model.QosModel` and `services_model.ServicesQosModel`.
 """
@@ -16,7 +16,9 @@ from cotide_predictors.qos.type_contention import TypeContention
 
 
 def measured_latencies(mixes: MixBatch, milliseconds: Floats) -> Floats:
-    """Return (n,) latencies to learn from; a ValueError where they are not those of n mixes, finite and above 0."""
+    """Return (n,) latencies to learn from; raise ValueError unless there is one for each of n mixes, finite and above
+    0.
+    """
     latency = np.asarray(milliseconds, dtype=np.float64)
     if len(latency) != len(mixes) or not len(latency):
         raise ValueError(f"{len(latency)} latencies for {len(mixes)} mixes; at least one of each is needed")

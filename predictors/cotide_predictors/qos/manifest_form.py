@@ -1,7 +1,7 @@
-"""The pooled part of a QoS model as JSON: types, contention, logistic base and range; the trees are a payload of their
-own.
+"""The pooled part of a QoS model as JSON: types, contention, logistic base and range; the trees are a separate payload.
 
-Called by both QoS models, to write their manifests and to read them. Invariant: what is read back gives the same bits.
+Called by both QoS models, to write and read their manifests. Invariant: a model that is written and read again gives
+the same bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def range_body(ensemble: MonotoneEnsemble) -> dict[str, list[float]]:
 
 
 def check_features(document: Document) -> float:
-    """Return the base's share after checking that this program builds the same features; `ModelError` if not."""
+    """Return the base's share after checking that this program builds the same features; raise `ModelError` if it does
+    not.
+    """
     if [feature["name"] for feature in document["features"]] != [feature.name for feature in FEATURES]:
         raise ModelError("the model has features that this program does not build")
     if document["base"]["columns"] != list(SMOOTH_FEATURES):

@@ -1,8 +1,8 @@
-"""The feature matrix of a batch of mixes, and which way each feature may push the risk.
+"""The feature matrix of a batch of mixes, and the direction of each feature's effect on the risk.
 
-Called by `qos.QosModel` for training rows and for every candidate node of a decision: nothing here runs row by
-row. With one job beside one service the features are functions of the paper's three (type, input size, rate;
-Ou 2024, section 3.1) and of the limit and the pressure.
+Called by `qos.QosModel` for training rows and for every candidate node of a decision. It always handles all rows at
+once. With one job next to one service the features are functions of the paper's three (type, input size, rate; Ou 2024,
+section 3.1) and of the limit and the pressure.
 
 Invariant: every feature but the limit never falls when a rate, a count, a size or the pressure grows.
 """
@@ -29,7 +29,7 @@ class Feature:
 
 
 FEATURES: Final = (
-    # Contention first: where a split on it and on a cruder feature gain the same, xgboost takes the first.
+    # Contention comes first. Where a split on it and on a cruder feature gain the same, xgboost takes the first.
     Feature("type_contention", "natural log of a latency factor", 1),
     Feature("weighted_input", "bytes, weighted by type", 1),
     Feature("requests_per_second", "requests/s", 1),
@@ -46,7 +46,7 @@ SMOOTH_FEATURES: Final = (
     "log rate", "rate", "log other rate", "-log limit", "pressure", "contention", "log weighted input",
     "contention x log rate", "contention x rate", "log weighted input x log rate",
 )  # fmt: skip
-"""What the logistic base sees; each rises (or stays) with risk, so that all its coefficients are >= 0."""
+"""The columns of the logistic base. Each rises (or stays) with risk, so that all its coefficients are >= 0."""
 
 
 def feature_matrix(mixes: MixBatch, contention: TypeContention) -> Floats:
@@ -67,8 +67,8 @@ def feature_matrix(mixes: MixBatch, contention: TypeContention) -> Floats:
 def smooth_matrix(features: Floats, pressure_range: tuple[float, float]) -> Floats:
     """Return the (n, 10) columns of the logistic base, as in `SMOOTH_FEATURES`.
 
-    The pressure is held inside the range seen in training: measured tables know two values of it, and a line
-    through two values says nothing about a third.
+    The pressure is held inside its training range. Measured tables have two values of it, and a line through two values
+    cannot predict a third.
     """
     log_rate = np.log1p(features[:, 2])
     log_input = np.log1p(features[:, 1])

@@ -1,7 +1,7 @@
-"""Rows of mixes: take some, tell equal ones, put their columns in a model's order.
+"""Rows of mixes: take some, find equal ones, put their columns in a model's order.
 
-Called by training and evaluation, between samples and features. Invariant: a row of the result says the same
-about the same node as the row it came from.
+Called by training and evaluation, between samples and features. Invariant: a row of the result describes the same node
+as its source row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def take_mixes(mixes: MixBatch, rows: Indices) -> MixBatch:
 
 
 def with_limit(mixes: MixBatch, limit_milliseconds: float) -> MixBatch:
-    """Return the same mixes, asked about another limit."""
+    """Return the same mixes with another limit."""
     return replace(mixes, limit_milliseconds=np.full(len(mixes), float(limit_milliseconds)))
 
 

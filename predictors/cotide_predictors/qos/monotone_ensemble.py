@@ -1,12 +1,12 @@
 """Log odds from features: monotone boosted trees on a monotone logistic base.
 
-Used by `qos.QosModel`, which builds the features and calibrates what comes out. The trees follow what was measured;
-the base gives them a slope to start from, and goes on where they stop, outside the box of training features::
+Used by `qos.QosModel`, which builds the features and calibrates the output. The trees follow the measurements. The base
+gives them a slope to start from, and goes on outside the box of training features, where they stop::
 
     log odds(x) = base(x) - (1 - share) base(x clipped to the box) + trees(x)
 
 With ``share`` = 1 the trees correct the whole base, with 0 it only counts outside the box. Invariant: every term is
-monotone in the directions of `mix_features.FEATURES`, so that the sum is, in single precision too.
+monotone in the directions of `mix_features.FEATURES`, and so is the sum, in single precision too.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class MonotoneEnsemble(Estimator):
 
     Parameters
     ----------
-    share : in [0, 1], how much of the base is under the trees inside the box.
+    share : in [0, 1], the share of the base under the trees inside the box.
 
     Attributes
     ----------
     low_, high_ : (k,) corners of the box of training features.
     base_ : the logistic base.
     trees_ : the trees.
-    booster_bytes_ : the trees as UBJ; predictions come from what these bytes load to.
+    booster_bytes_ : the trees as UBJ; predictions come from these bytes.
     """
 
     def __init__(
@@ -85,23 +85,23 @@ class MonotoneEnsemble(Estimator):
     def decision_function(self, features: Floats) -> Floats:
         """Return (n,) log odds, all rows in one call.
 
-        The start is added here: handed over as ``base_margin`` it goes through a matrix that ignores nthread, and its
-        OpenMP barrier costs 5 ms a call on a busy machine.
+        The start is added here. As ``base_margin`` it would go through a matrix that ignores nthread, and its OpenMP
+        barrier costs 5 ms a call on a busy machine.
         """
         return self._start(features) + self.trees_.margin(features)
 
     def load_booster(self, payload: bytes) -> None:
-        """Take the trees from UBJ bytes; `ModelError` where they are none."""
+        """Take the trees from UBJ bytes; raise `ModelError` where they are invalid."""
         try:
             self.trees_ = BoostedTrees.of(payload, len(MONOTONE))
         except ValueError as error:
-            raise ModelError(f"the trees are no xgboost model that this program can use: {error}") from error
+            raise ModelError(f"the trees are not an xgboost model that this program can use: {error}") from error
         except (LookupError, TypeError, AttributeError) as error:
-            raise ModelError(f"the trees are not such as this program grows: {error}") from error
+            raise ModelError(f"the trees differ from those that this program grows: {error}") from error
         self.booster_bytes_ = payload
 
     def _start(self, features: Floats) -> Floats:
-        """Return (n,) margins that the trees start from."""
+        """Return (n,) start margins of the trees."""
         start = self.base_.decision_function(smooth_matrix(features, self._pressure_range()))
         if self.share < 1.0:
             boxed = np.clip(features, self.low_, self.high_)

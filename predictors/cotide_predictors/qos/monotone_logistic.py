@@ -1,7 +1,7 @@
-"""Logistic regression whose coefficients are never negative: the smooth base under the trees of the QoS model.
+"""Logistic regression with coefficients >= 0: the smooth base under the trees of the QoS model.
 
-Called by `qos.QosModel`. Trees stop at the edge of what they saw; this base carries the trend on, to a limit, a
-rate or a number of jobs that was never measured. Invariant: the score never falls when a column grows.
+Called by `qos.QosModel`. Trees stop at the edge of their training data. This base continues the trend to unmeasured
+limits, rates and numbers of jobs. Invariant: the score never falls when a column grows.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ class MonotoneLogistic(Estimator):
 
     Parameters
     ----------
-    inverse_ridge : float
-        As scikit-learn's ``C``: smaller is flatter. 0.1 (chosen: with 1.0 the base kept rising where the measured
-        latency does not; scores over held-out cells changed by less than a point between 0.02 and 1).
+    inverse_ridge : float As scikit-learn's ``C``: smaller is flatter. 0.1 (chosen: with 1.0 the base kept rising where
+        the measured latency does not; scores over held-out cells changed by less than a point between 0.02 and 1).
 
     Attributes
     ----------
@@ -58,6 +57,6 @@ class MonotoneLogistic(Estimator):
 
     def decision_function(self, columns: Floats) -> Floats:
         """Return the (n,) log odds."""
-        # Not by BLAS, whose last bit depends on the number of rows: the same row must always get the same score.
+        # Without BLAS: its last bit depends on the number of rows, and the same row must always get the same score.
         score: Floats = (columns * self.coefficients_).sum(axis=1) + self.intercept_
         return score

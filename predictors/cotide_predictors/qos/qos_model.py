@@ -1,12 +1,12 @@
-"""Will an online pod's p95 latency break its limit beside a mix? Boosted trees on a smooth base (Ou 2024, 3.1).
+"""Will an online pod's p95 latency break its limit next to a mix? Boosted trees on a smooth base (Ou 2024, 3.1).
 
-Called by the engine through `forecasts.QosForecaster` (all candidate nodes in one call), by training and by
-evaluation. The paper trains XGBoost on (type, input size, rate) for one limit of 10 ms; here the rows of several
-limits are stacked with the limit as a feature, so that one model answers for any limit, the types enter through
-their learned contention, and a bounded logistic regression gives the trees their starting margin.
+Called by the engine through `forecasts.QosForecaster` (all candidate nodes in one call), by training and by evaluation.
+The paper trains XGBoost on (type, input size, rate) for one limit of 10 ms. Here the rows of several limits are stacked
+with the limit as a feature, so that one model answers for any limit. The types enter through their learned contention,
+and a bounded logistic regression gives the trees their starting margin.
 
-Invariant: the probability never falls when a rate, a count, a size or the pressure grows or the limit shrinks, and
-an unknown type is at least as bad as any known one.
+Invariant: the probability never falls when a rate, a count, a size or the pressure grows or the limit shrinks. An
+unknown type is at least as bad as any known one.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from cotide_predictors.qos.type_contention import learn_contention
 KIND: Final = "qos"
 BOOSTER_FILE: Final = "model.ubj"
 SPAN: Final = 4.0
-"""Latencies beyond the limits by more than this factor teach a type no more than the factor itself (chosen)."""
+"""Largest factor of a latency over the limits in what it teaches about a type (chosen)."""
 FOLDS: Final = 4
-"""Folds of cells from which sharpness and base share are learned (chosen: the 3:1 of the paper)."""
+"""Folds of cells for learning sharpness and base share (chosen: the 3:1 of the paper)."""
 CHOICE_SAMPLES: Final = 3000
-"""Samples that sharpness and base share are learned from, at most: they are two numbers (chosen)."""
+"""Most samples for learning sharpness and base share: they are two numbers (chosen)."""
 WORTH_A_SWITCH: Final = 0.95
-"""The base lies under the trees unless leaving it out lowers the held-out log loss to this share of it (chosen)."""
+"""The base lies under the trees unless leaving it out lowers the held-out log loss to this share (chosen)."""
 
 
 class QosModel(LatencyModel):
@@ -62,7 +62,7 @@ class QosModel(LatencyModel):
 
     Attributes
     ----------
-    contention_ : what was learned about each type.
+    contention_ : learned about each type.
     ensemble_ : the logistic base and the trees on it.
     sharpness_ : factor on the log odds that calibrates them; never changes a decision at one half.
     metrics_ : held-out scores from the folds.
@@ -113,13 +113,13 @@ class QosModel(LatencyModel):
         """Return the probabilities, with whether each mix lies inside the training range, and the evidence."""
         if not len(mixes):
             return QosAnswers.within(np.zeros(0))
-        who = self._check.who(mixes)
-        outside = self._check.outside(mixes, who)
+        service_index = self._check.service_index(mixes)
+        outside = self._check.outside(mixes, service_index)
         probability: Floats = 1.0 / (1.0 + np.exp(-self.sharpness_ * self._margin(mixes)))
-        return QosAnswers(larger_outside(probability, outside, mixes), outside, self._check.samples[who])
+        return QosAnswers(larger_outside(probability, outside, mixes), outside, self._check.samples[service_index])
 
     def unbounded_probability(self, mixes: MixBatch) -> Floats:
-        """Return (n,) what the trees and their base say anywhere, learned or not: for comparisons only."""
+        """Return (n,) forecasts of the trees and their base everywhere, seen or unseen: for comparisons only."""
         return np.asarray(1.0 / (1.0 + np.exp(-self.sharpness_ * self._margin(mixes))))
 
     def predict_proba(self, mixes: MixBatch) -> Floats:
@@ -174,7 +174,7 @@ class QosModel(LatencyModel):
         self._bound()
 
     def _bound(self) -> None:
-        """Note the range of the samples: they name no service, so the model speaks for any, inside that range."""
+        """Note the range of the samples: they name no service, so the model answers for any, inside that range."""
         low, high = self.ensemble_.low_, self.ensemble_.high_
         features = [feature.name for feature in FEATURES]
         corners = [(low if name == "limit_milliseconds" else high)[features.index(name)] for name in RANGE]
@@ -234,7 +234,7 @@ class QosModel(LatencyModel):
 
 
 def _some(samples: int, most: int, generator: np.random.Generator) -> Indices:
-    """Return all rows, in order, or a random subset of them in order when there are more than asked for."""
+    """Return all rows in order, or an ordered random subset of them when there are too many."""
     if samples <= most:
         return np.arange(samples)
     return np.sort(generator.choice(samples, max(1, most), replace=False))
@@ -245,14 +245,14 @@ def train_qos(
 ) -> QosModel | ServicesQosModel:
     """Return a model fitted on the samples with a latency > 0, once it passed the training gate.
 
-    Samples that name their services give a `ServicesQosModel`, which labels each by its own limit; samples that name
-    none give a `QosModel`, for the limits that are given or else noted with them.
+    Samples that name their services give a `ServicesQosModel`, which labels each by its own limit. Samples without
+    services give a `QosModel`, for the given limits or else those noted with them.
 
     Raises
     ------
     ModelError
-        When there are too few samples, too few that broke a limit or kept it, or the held-out score is no better than
-        always saying the same.
+        When there are too few samples, too few that broke a limit or kept it, or the held-out score is no better than a
+        constant.
     """
     latency = samples.latency_milliseconds
     usable = np.flatnonzero(np.isfinite(latency) & (latency > 0))

@@ -1,14 +1,14 @@
-"""What is a service's own: a small monotone logistic regression on top of the pooled model, drawn to it.
+"""The part of a single service: a small monotone logistic regression on top of the pooled model, shrunk towards it.
 
 Called by `services_model`. The log odds of a mix of service s are::
 
     pooled = a + b x log odds of the trees + c x log(latency by the common law / limit)
     a_s + b_s x pooled + w_s . (smooth columns) + v_s . (jobs by type) + u_s . (input by type)
 
-with b, c, w, v, u >= 0. Each service's numbers are drawn to a_s = 0, b_s = 1 and the others 0 by a ridge whose strength
-says how alike the services are; it is learned from held-out rows of all of them. A service without samples has the
-pool's answer, one with ten leans on it, one with a thousand whose law is its own may leave it. Invariant: the log odds
-never fall where those of the trees, the law and the columns do not.
+with b, c, w, v, u >= 0. A ridge shrinks each service's numbers towards a_s = 0, b_s = 1 and 0 for the others. Its
+strength measures the similarity of the services and is learned from held-out rows of all of them. A service without
+samples has the pool's answer, one with ten is close to it, one with a thousand and its own law may leave it. Invariant:
+the log odds never fall where those of the trees, the law and the columns do not.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from cotide_predictors.qos.mix_features import SMOOTH_FEATURES
 from cotide_predictors.qos.service_scales import LAW_BYTES, LAW_RATE
 
 RIDGES: Final = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-"""Strengths that are tried (chosen: from a service of its own to the pool's copy)."""
+"""Candidate strengths (chosen: from an independent service to the pool's copy)."""
 RIDGE_OF_LEVEL: Final = 0.1
-"""Share of the ridge on the level a: what differs most between services, and is learned from the fewest samples."""
+"""Share of the ridge on the level a: it differs most between services, and is learned from the fewest samples."""
 RIDGE_OF_SLOPE: Final = 4.0
-"""Multiple of the ridge on the slope b, whose unit is a whole pooled model (chosen)."""
+"""Multiple of the ridge on the slope b; its unit is a whole pooled model (chosen)."""
 MOST_ROWS: Final = 2000
-"""Latest samples of a service that its own part is fitted to (chosen: some fifty numbers)."""
+"""Latest samples of a service in the fit of its own part (chosen: some fifty numbers)."""
 COMMON: Final = 2 + len(SMOOTH_FEATURES)
 """Columns before those by type: level, slope, smooth columns."""
 NORMAL_AS_LOGISTIC: Final = 1.702
 """A normal distribution's probabilities are a logistic one's of 1.702 times the argument, to .01 (Haley
 1952)."""
 STACK_RIDGE: Final = 0.01
-"""Of the three numbers that join trees and law (chosen: none to speak of, they rest on all samples)."""
+"""Ridge of the three numbers that join trees and law (chosen: negligible, since they rest on all samples)."""
 
 
 def join_pooled(trees: Floats, law: Floats, violated: Floats, noise: float) -> Floats:
     """Return (3,) level and weights >= 0 of the two pooled forecasts.
 
-    Where latencies scatter around the law as its noise says, their scatter is known from every sample, and a limit's
-    few violations need teach nothing: then the law answers alone, unless three fitted numbers pay for themselves
+    Where latencies scatter around the law as its noise predicts, their scatter is known from every sample, and a
+    limit's few violations add nothing. The law then answers alone, unless three fitted numbers pay for themselves
     (Akaike 1974).
 
     Parameters
@@ -73,7 +73,7 @@ def head_columns(log_odds: Floats, smooth: Floats, mixes: MixBatch, types: tuple
 
 
 def neutral(width: int) -> Floats:
-    """Return the (k,) head of a service about which nothing is known: the pooled answer."""
+    """Return the (k,) head of an unknown service: the pooled answer."""
     head = np.zeros(width)
     head[1] = 1.0
     return head
@@ -95,7 +95,7 @@ def fit_head(columns: Floats, violated: Floats, scale: Floats, ridge: float) -> 
     centre = neutral(width)
     if not len(violated):
         return centre
-    # Columns are centred, so that a weight does not move the level; what that took off goes into it at the end.
+    # Columns are centred, so that a weight does not move the level; the offset goes into it at the end.
     mean = columns.mean(axis=0)
     mean[:2] = 0.0
     standard = (columns - mean) / scale
@@ -116,14 +116,14 @@ def fit_head(columns: Floats, violated: Floats, scale: Floats, ridge: float) -> 
 
 
 def choose_ridge(
-    columns: Floats, violated: Floats, who: Integers, fold: Integers, scale: Floats
+    columns: Floats, violated: Floats, service_index: Integers, fold: Integers, scale: Floats
 ) -> tuple[float, Floats]:
     """Return the ridge with the lowest held-out log loss over all services, and its (n,) held-out log odds."""
     best: tuple[float, float, Floats] | None = None
     for ridge in RIDGES:
         score = np.zeros(len(violated))
-        for index in np.unique(who):
-            mine = who == index
+        for index in np.unique(service_index):
+            mine = service_index == index
             for part in np.unique(fold[mine]):
                 held = mine & (fold == part)
                 rest = np.flatnonzero(mine & ~held)[-MOST_ROWS:]
@@ -139,7 +139,7 @@ def choose_ridge(
 @compiled
 def head_log_odds(
     margin: Floats,
-    who: Integers,
+    service_index: Integers,
     rates: Floats,
     others: Floats,
     limits: Floats,
@@ -155,15 +155,15 @@ def head_log_odds(
 ) -> Floats:
     """Return (n,) log odds of mixes in the units of their services; columns as in `mix_features.SMOOTH_FEATURES`.
 
-    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
-    called for each batch of an attempt.
+    It takes many arguments, because numba unpacks thirteen arrays in 2.2 us and a tuple of them in 4.7 us, for each
+    batch of an attempt.
 
     Parameters
     ----------
     margin : (n,) log odds by the trees.
-    who : (n,) row of ``heads`` of each mix.
+    service_index : (n,) row of ``heads`` of each mix.
     weights : (2, T) excess and byte weight of each type.
-    pressure_range : (2,) what the pressure is held in.
+    pressure_range : (2,) the limits of the pressure.
     law : (10,) weights of the common law, see `service_scales.law_columns`.
     joint : (3,) see `join_pooled`.
     heads : (S + 1, 12) level, slope, smooth columns.
@@ -171,7 +171,7 @@ def head_log_odds(
     """
     scores = np.empty(margin.shape[0])
     for row in range(margin.shape[0]):
-        head, index = heads[who[row]], who[row]
+        head, index = heads[service_index[row]], service_index[row]
         stretch = weighted = own = 0.0
         for column in range(counts.shape[1]):
             stretch += counts[row, column] * weights[0, column]
@@ -195,7 +195,9 @@ def head_log_odds(
 
 @compiled
 def law_of(law: Floats, rate: float, log_other: float, pressure: float, contention: float, weighted: float) -> float:
-    """Return the log of a latency over the lone p95 by the common law; columns as in `service_scales.law_columns`."""
+    """Return the log of a latency over the isolated p95 by the common law; columns as in
+    `service_scales.law_columns`.
+    """
     log_rate = np.log1p(LAW_RATE * rate)
     latency = law[0] * log_rate + law[1] * rate + law[2] * log_other + law[3] * pressure + law[4] * contention
     latency += law[5] * (contention * log_rate) + law[6] * (contention * rate) + law[7] * (pressure * log_rate)

@@ -1,16 +1,16 @@
 """Each service in its own units: its p95 alone and its busiest rate, learned with partial pooling.
 
-Called by `services_model` before features are built: rates are divided by the service's capacity, limits and latencies
-by its lone p95, so that a database of 80 ms and a cache of 2 ms teach one model. The model (random intercepts, Gelman
-and Hill 2007, chapter 12)::
+Called by `services_model` before features are built. It divides rates by the service's capacity, and limits and
+latencies by its isolated p95. A database of 80 ms and a cache of 2 ms then teach one model. The model (random
+intercepts, Gelman and Hill 2007, chapter 12)::
 
     log latency = level(service) + g(relative rate, mix) + noise,     level ~ N(log limit - typical, spread^2)
 
-``g`` >= 0 is common to all, a sum of non-negative multiples of columns that are 0 for an idle pod without jobs; so
-``exp(level)`` is the service's lone p95. With n samples a level is ``n / (n + noise^2 / spread^2)`` its own and for
-the rest what its limit says: ten samples all but settle it, and a service without any starts from the pool. The
-capacity is the rate that a twentieth of its samples pass, stretched by ``1 + 1/n`` since few samples miss the busiest
-hour.
+``g`` >= 0 is common to all, a sum of non-negative multiples of columns that are 0 for an idle pod without jobs.
+Therefore ``exp(level)`` is the service's isolated p95. With n samples a level is ``n / (n + noise^2 / spread^2)`` its
+own, and its limit determines the rest: ten samples all but settle it, and a service without any starts from the pool.
+The capacity is the rate that a twentieth of its samples exceed, stretched by ``1 + 1/n`` since few samples miss the
+busiest hour.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from cotide_predictors.qos.mixes import take_mixes
 from cotide_predictors.qos.type_contention import TypeContention, learn_contention
 
 BUSIEST: Final = 0.95
-"""Quantile of a service's rates that stands for its capacity (chosen: the highest would be one odd sample's)."""
+"""Quantile of a service's rates that serves as its capacity (chosen: the highest would be a single odd sample's)."""
 SPAN: Final = 4.0
-"""Latencies beyond a limit by more than this factor count as this factor (as in `qos_model`): how far a saturated
-service is over its limit says nothing about its level."""
+"""Largest factor of a latency over a limit (as in `qos_model`): the excess of a saturated service carries no
+information on its level.
+"""
 ROWS_EACH: Final = 300
-"""Samples of each service that the common law is fitted to, at most (chosen: it has ten numbers)."""
+"""Most samples of each service in the fit of the common law (chosen: it has ten numbers)."""
 ROUNDS: Final = 3
-"""Turns between the law and the levels (chosen; levels move by less than 1 % in a fourth)."""
+"""Rounds between the law and the levels (chosen; levels move by less than 1 % in a fourth)."""
 LAW_RATE: Final = 10.0
 LAW_BYTES: Final = 1e8
-"""Where the logarithms of the law bend: a tenth of the capacity, and 100 MB (chosen)."""
+"""Bends of the law's logarithms: a tenth of the capacity, and 100 MB (chosen)."""
 LEAST_SPREAD: Final = 0.05
-"""Least variance of levels around what limits say (chosen; it keeps the prior from being certain)."""
+"""Least variance of levels around the limits' prediction (chosen; it keeps the prior from being certain)."""
 LONE_SPREAD: Final = 1.0
-"""The same where there is only one service, so that nothing can be learned about it (chosen: a factor of e)."""
+"""The same where there is only one service, so that it cannot be learned (chosen: a factor of e)."""
 TYPICAL_RATIO: Final = 5.0
-"""Limit over lone p95 of a service about which nothing is known, where the pool is one service (chosen, the middle of
-1.2 to 20)."""
+"""Limit over isolated p95 of an unknown service, where the pool is one service (chosen, the middle of 1.2 to 20)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceScales:
-    """Units of S services, and of one that was not seen.
+    """Units of S services, and of an unseen one.
 
     Attributes
     ----------
-    lone_milliseconds : (S,) p95 of each alone at a low rate, > 0.
+    lone_milliseconds : (S,) p95 of each in isolation at a low rate, > 0.
     capacity : (S,) requests/s that count as 1, > 0.
-    typical_ratio : limit over lone p95 of a service that was not seen: the geometric mean of the others.
+    typical_ratio : limit over isolated p95 of an unseen service: the geometric mean of the others.
     typical_capacity : its capacity: the geometric mean of the others.
     """
 
@@ -65,10 +65,10 @@ class ServiceScales:
     typical_capacity: float
 
 
-def relative_mixes(mixes: MixBatch, who: Integers, scales: ServiceScales) -> MixBatch:
-    """Return the same mixes in the units of their services; ``who`` is S for a service that was not seen."""
-    capacity = np.append(scales.capacity, scales.typical_capacity)[who]
-    lone = np.append(scales.lone_milliseconds, np.nan)[who]
+def relative_mixes(mixes: MixBatch, service_index: Integers, scales: ServiceScales) -> MixBatch:
+    """Return the same mixes in the units of their services; ``service_index`` is S for an unseen service."""
+    capacity = np.append(scales.capacity, scales.typical_capacity)[service_index]
+    lone = np.append(scales.lone_milliseconds, np.nan)[service_index]
     limit = np.where(np.isnan(lone), scales.typical_ratio, mixes.limit_milliseconds / lone)
     return MixBatch(
         mixes.requests_per_second / capacity,
@@ -81,51 +81,53 @@ def relative_mixes(mixes: MixBatch, who: Integers, scales: ServiceScales) -> Mix
     )
 
 
-def learn_scales(mixes: MixBatch, who: Integers, latency_milliseconds: Floats, services: int) -> ServiceScales:
+def learn_scales(
+    mixes: MixBatch, service_index: Integers, latency_milliseconds: Floats, services: int
+) -> ServiceScales:
     """Fit the model of this module's docstring.
 
     Parameters
     ----------
     mixes : n measured mixes; each service has at least one.
-    who : (n,) index of each one's service.
+    service_index : (n,) index of each row's service.
     latency_milliseconds : (n,) > 0.
-    services : how many there are.
+    services : their number.
     """
-    capacity = _capacities(mixes, who, services)
+    capacity = _capacities(mixes, service_index, services)
     typical_capacity = float(np.exp(np.log(capacity).mean()))
-    rows = _at_most(who, ROWS_EACH)
-    some, whose = take_mixes(mixes, rows), who[rows]
+    rows = _at_most(service_index, ROWS_EACH)
+    some, kept_index = take_mixes(mixes, rows), service_index[rows]
     log_limit = np.log(some.limit_milliseconds)
     log_latency = np.minimum(np.log(latency_milliseconds[rows]), log_limit + np.log(SPAN))
-    seen = np.bincount(whose, minlength=services).astype(np.float64)
-    limits = np.bincount(whose, log_limit, services) / seen
-    level = np.bincount(whose, log_latency, services) / seen
+    seen = np.bincount(kept_index, minlength=services).astype(np.float64)
+    limits = np.bincount(kept_index, log_limit, services) / seen
+    level = np.bincount(kept_index, log_latency, services) / seen
     for _ in range(ROUNDS):
         unit = ServiceScales(np.exp(level), capacity, 1.0, 1.0)
-        relative = relative_mixes(some, whose, unit)
-        contention = learn_contention(relative, np.exp(log_latency - level[whose]))
+        relative = relative_mixes(some, kept_index, unit)
+        contention = learn_contention(relative, np.exp(log_latency - level[kept_index]))
         columns = law_columns(relative, contention)
-        weights, noise = common_law(columns, log_latency, whose, seen)
-        own = np.bincount(whose, log_latency - columns @ weights, services) / seen
+        weights, noise = common_law(columns, log_latency, kept_index, seen)
+        own = np.bincount(kept_index, log_latency - columns @ weights, services) / seen
         level = _pooled(own, limits, seen, noise)
     ratio = float(np.exp((limits - level).mean())) if services > 1 else TYPICAL_RATIO
     return ServiceScales(np.exp(level), capacity, ratio, typical_capacity)
 
 
-def _capacities(mixes: MixBatch, who: Integers, services: int) -> Floats:
+def _capacities(mixes: MixBatch, service_index: Integers, services: int) -> Floats:
     capacity = np.ones(services)
     for index in range(services):
-        rates = mixes.requests_per_second[who == index]
+        rates = mixes.requests_per_second[service_index == index]
         busiest = float(np.quantile(rates, BUSIEST)) * (1.0 + 1.0 / len(rates))
         capacity[index] = busiest if busiest > 0 else 1.0
     return capacity
 
 
-def _at_most(who: Integers, most: int) -> NDArray[np.intp]:
-    """Return the rows of each service, evenly thinned to at most so many."""
+def _at_most(service_index: Integers, most: int) -> NDArray[np.intp]:
+    """Return the rows of each service, evenly thinned to the given maximum."""
     chosen = []
-    for index in np.unique(who):
-        rows = np.flatnonzero(who == index)
+    for index in np.unique(service_index):
+        rows = np.flatnonzero(service_index == index)
         step = np.linspace(0, len(rows) - 1, min(most, len(rows)))
         chosen.append(rows[np.unique(step.astype(np.intp))])
     return np.concatenate(chosen)
@@ -155,23 +157,23 @@ def law_columns(relative: MixBatch, contention: TypeContention) -> Floats:
     )
 
 
-def common_law(columns: Floats, log_latency: Floats, whose: Integers, seen: Floats) -> tuple[Floats, float]:
+def common_law(columns: Floats, log_latency: Floats, service_index: Integers, seen: Floats) -> tuple[Floats, float]:
     """Return weights >= 0 of the columns and the noise variance, from differences to each service's own mean.
 
     Parameters
     ----------
-    columns, log_latency, whose : (n, 10), (n,) and (n,) the index of each one's service.
+    columns, log_latency, service_index : (n, 10), (n,) and (n,) index of each row's service.
     seen : (S,) samples of each.
     """
     from scipy.optimize import nnls  # heavy, and only training needs it
 
     def within(values: Floats) -> Floats:
-        means = np.column_stack([np.bincount(whose, column, len(seen)) for column in values.T]) / seen[:, None]
-        return np.asarray(values - means[whose])
+        means = np.column_stack([np.bincount(service_index, column, len(seen)) for column in values.T]) / seen[:, None]
+        return np.asarray(values - means[service_index])
 
     centred, wanted = within(columns), within(log_latency[:, None])[:, 0]
     scale = centred.std(axis=0) + 1e-9
-    # A ridge of one sample, so that columns that say the same share the weight and nothing explodes.
+    # A ridge of one sample, so that redundant columns share the weight and nothing explodes.
     width = columns.shape[1]
     padded = np.vstack((centred / scale, np.eye(width)))
     weights = nnls(padded, np.append(wanted, np.zeros(width)))[0] / scale
@@ -179,7 +181,7 @@ def common_law(columns: Floats, log_latency: Floats, whose: Integers, seen: Floa
 
 
 def _pooled(own: Floats, limits: Floats, seen: Floats, noise: float) -> Floats:
-    """Return levels between what each service's samples and what its limit say, weighed by their variances."""
+    """Return levels between those of each service's samples and of its limit, weighed by their variances."""
     apart = limits - own
     spread = LONE_SPREAD
     if len(own) > 1:

@@ -1,14 +1,14 @@
-"""Will an online pod's p95 latency break its limit beside a mix? One model for any number of unlike services.
+"""Will an online pod's p95 latency break its limit next to a mix? One model for any number of different services.
 
-Called by the engine through `forecasts.QosForecaster`, as `qos_model.QosModel` is, which learns from samples that name
-no service. Here each sample names its Workload, and::
+Called by the engine through `forecasts.QosForecaster`, like `qos_model.QosModel`, which learns from samples without a
+service. Here each sample names its Workload, and::
 
     mix -> units of its service (`service_scales`) -> trees on a smooth base, common to all (`monotone_ensemble`)
         -> the service's own part (`service_heads`) -> probability -> at least the heuristic's outside (`envelope`)
 
 A sample is labelled by its own service's limit only. Invariant: the probability never falls when a rate, a count, a
-size or the pressure grows or the limit shrinks; a service that was not seen has the pool's answer, and never less than
-the heuristic's.
+size or the pressure grows or the limit shrinks. An unseen service has the pool's answer, and never less than the
+heuristic's.
 """
 
 from __future__ import annotations
@@ -50,21 +50,20 @@ KIND: Final = "qos"
 BOOSTER_FILE: Final = "model.ubj"
 SERVICES_FILE: Final = "services.npz"
 SPAN: Final = 4.0
-"""As in `qos_model`: latencies beyond the limits by more teach a type no more."""
+"""As in `qos_model`: the largest factor of a latency over the limits."""
 FOLDS: Final = 4
-"""Folds of cells for what is learned from held-out rows (chosen: the 3:1 of Ou 2024)."""
+"""Folds of cells for learning from held-out rows (chosen: the 3:1 of Ou 2024)."""
 WEIGHED: Final = ("lone_milliseconds", "capacity")
 LAW_WIDTH: Final = 10
 
 
 class ServicesQosModel(LatencyModel):
-    """Probability that p95 latency exceeds the limit, for whole mixes beside many unlike services.
+    """Probability that p95 latency exceeds the limit, for whole mixes next to many different services.
 
     Parameters
     ----------
     trees, depth, learning_rate, ridge, least_weight, inverse_ridge : of the common part, see `qos_model.QosModel`;
-    fewer and
-        heavier trees, since each service corrects them (chosen on the measured tables scaled, flat around).
+    fewer and heavier trees, since each service corrects them (chosen on the measured tables scaled, flat around).
     most_rows : with more samples than this a random subset is used (bounds retraining time).
     random_state : seed of that subset, of the folds and of xgboost.
 
@@ -73,10 +72,11 @@ class ServicesQosModel(LatencyModel):
     services_ : the S services, sorted.
     scales_ : their units.
     contention_, ensemble_ : the trees that are common to all, in those units.
-    law_, joint_ : (10,) weights of the law of latencies that services share, and (3,) what joins it to the trees.
-    heads_ : (S + 1, k) what is each one's own; the last is the pool's.
-    ridge_ : how strongly they are drawn to the pool, as learned.
-    envelope_ : where the model may be believed.
+    law_, joint_ : (10,) weights of the law of latencies that services share, and (3,) weights that join it to the
+        trees.
+    heads_ : (S + 1, k) the part of each service; the last is the pool's.
+    ridge_ : learned strength of their shrinkage to the pool.
+    envelope_ : where the model is trusted.
     metrics_ : held-out scores; ``by_service_`` the same for each.
     """
 
@@ -117,15 +117,15 @@ class ServicesQosModel(LatencyModel):
             mixes, latency = take_mixes(mixes, rows), latency[rows]
         self._model_id = ""
         numbers = np.zeros(len(mixes), np.int64) if mixes.service is None else mixes.service
-        present, who = np.unique(numbers, return_inverse=True)
-        who = who.ravel().astype(np.int64)
+        present, service_index = np.unique(numbers, return_inverse=True)
+        service_index = service_index.ravel().astype(np.int64)
         self.services_ = tuple(mixes.services[number] for number in present.tolist())
         self.samples_ = len(mixes)
-        self.scales_ = learn_scales(mixes, who, latency, len(self.services_))
-        relative = relative_mixes(mixes, who, self.scales_)
-        lone = self.scales_.lone_milliseconds[who]
+        self.scales_ = learn_scales(mixes, service_index, latency, len(self.services_))
+        relative = relative_mixes(mixes, service_index, self.scales_)
+        lone = self.scales_.lone_milliseconds[service_index]
         violated = (latency > mixes.limit_milliseconds).astype(np.float64)
-        fold = self._folds(mixes, who, generator)
+        fold = self._folds(mixes, service_index, generator)
         held_out = np.zeros(len(mixes))
         for part in np.unique(fold):
             rest, held = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
@@ -133,26 +133,28 @@ class ServicesQosModel(LatencyModel):
                 common = self._common(take_mixes(relative, rest), (latency / lone)[rest], violated[rest])
                 held_out[held] = common[1].decision_function(feature_matrix(take_mixes(relative, held), common[0]))
         self.contention_, self.ensemble_ = self._common(relative, latency / lone, violated)
-        seen = np.bincount(who).astype(np.float64)
+        seen = np.bincount(service_index).astype(np.float64)
         bounded = np.log(np.minimum(latency, SPAN * mixes.limit_milliseconds) / lone)
-        self.law_, variance = common_law(law_columns(relative, self.contention_), bounded, who, seen)
+        self.law_, variance = common_law(law_columns(relative, self.contention_), bounded, service_index, seen)
         law = law_columns(relative, self.contention_) @ self.law_ - np.log(relative.limit_milliseconds)
         self.joint_ = join_pooled(held_out, law, violated, float(np.sqrt(variance)))
         pooled = self.joint_[0] + self.joint_[1] * held_out + self.joint_[2] * law
-        self._learn_heads(relative, pooled, violated, who, fold)
-        self.envelope_ = learn_envelope(mixes, who, self.services_, self.contention_.types)
+        self._learn_heads(relative, pooled, violated, service_index, fold)
+        self.envelope_ = learn_envelope(mixes, service_index, self.services_, self.contention_.types)
         self._prepare()
         return self
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
-        """Return the probabilities, with whether each mix lies inside what was learned of its service, and how much."""
+        """Return the probabilities, with whether each mix lies inside its service's training range, and the
+        evidence.
+        """
         if not len(mixes):
             return QosAnswers.within(np.zeros(0))
-        who = self._check.who(mixes)
-        outside = self._check.outside(mixes, who)
-        score = self._log_odds(self._assumed(mixes, who), who)
+        service_index = self._check.service_index(mixes)
+        outside = self._check.outside(mixes, service_index)
+        score = self._log_odds(self._assumed(mixes, service_index), service_index)
         probability: Floats = 1.0 / (1.0 + np.exp(-np.clip(score, -500.0, 500.0)))
-        return QosAnswers(larger_outside(probability, outside, mixes), outside, self._check.samples[who])
+        return QosAnswers(larger_outside(probability, outside, mixes), outside, self._check.samples[service_index])
 
     def to_files(self) -> dict[str, bytes]:
         """Return the model as manifest, UBJ and npz bytes."""
@@ -249,29 +251,29 @@ class ServicesQosModel(LatencyModel):
         )
 
     @staticmethod
-    def _folds(mixes: MixBatch, who: Integers, generator: np.random.Generator) -> Integers:
+    def _folds(mixes: MixBatch, service_index: Integers, generator: np.random.Generator) -> Integers:
         """Return (n,) folds; repetitions of a cell of one service stay together."""
         cells = cells_of(mixes)
-        cells = np.unique(np.column_stack((cells, who)), axis=0, return_inverse=True)[1].ravel()
+        cells = np.unique(np.column_stack((cells, service_index)), axis=0, return_inverse=True)[1].ravel()
         drawn: Integers = (generator.permutation(int(cells.max()) + 1) % FOLDS)[cells]
         return drawn
 
     def _learn_heads(
-        self, relative: MixBatch, log_odds: Floats, violated: Floats, who: Integers, fold: Integers
+        self, relative: MixBatch, log_odds: Floats, violated: Floats, service_index: Integers, fold: Integers
     ) -> None:
-        """Fit each service's own part on pooled log odds that did not see the row; score what was held out."""
+        """Fit each service's own part on pooled log odds that did not see the row; score the held-out rows."""
         types = self.contention_.types
         smooth = smooth_matrix(feature_matrix(relative, self.contention_), self._pressure_range())
         columns = head_columns(log_odds, smooth, relative, types)
         scale = columns.std(axis=0)
         scale = np.where(scale > 1e-9 * (1.0 + np.abs(columns.mean(axis=0))), scale, np.inf)
         scale[:2] = 1.0
-        self.ridge_, held_out = choose_ridge(columns, violated, who, fold, scale)
+        self.ridge_, held_out = choose_ridge(columns, violated, service_index, fold, scale)
         self.metrics_ = scores_of(held_out, violated)
-        self.by_service_ = scores_by_service(held_out, violated, who, self.services_)
+        self.by_service_ = scores_by_service(held_out, violated, service_index, self.services_)
         heads = []
         for index in range(len(self.services_)):
-            rows = np.flatnonzero(who == index)[-MOST_ROWS:]
+            rows = np.flatnonzero(service_index == index)[-MOST_ROWS:]
             heads.append(fit_head(columns[rows], violated[rows], scale, self.ridge_))
         self.heads_ = np.vstack((*heads, neutral(columns.shape[1])))
 
@@ -279,18 +281,20 @@ class ServicesQosModel(LatencyModel):
         return float(self.ensemble_.low_[-1]), float(self.ensemble_.high_[-1])
 
     def _prepare(self) -> None:
-        """Work out what answers need of the model again and again."""
+        """Prepare the values that every answer needs."""
         self._check = EnvelopeCheck(self.envelope_)
         self._few = SmallBatch(self.contention_, self.ensemble_)
         self._types = None
         self._common_heads = np.ascontiguousarray(self.heads_[:, :COMMON])
         self._range = np.array(self._pressure_range())
 
-    def _assumed(self, mixes: MixBatch, who: Integers) -> MixBatch:
-        """Return the mixes with the highest learned rate where nobody measured one."""
+    def _assumed(self, mixes: MixBatch, service_index: Integers) -> MixBatch:
+        """Return the mixes with the highest learned rate in the place of unmeasured ones."""
         if mixes.unmeasured is None or not mixes.unmeasured.any():
             return mixes
-        highest = np.where(np.isfinite(self._check.corners[who, :2]), self._check.corners[who, :2], 0.0)
+        highest = np.where(
+            np.isfinite(self._check.corners[service_index, :2]), self._check.corners[service_index, :2], 0.0
+        )
         rates, others = mixes.requests_per_second, mixes.other_requests_per_second
         return MixBatch(
             np.where(mixes.unmeasured & RATE_UNKNOWN, np.maximum(rates, highest[:, 0]), rates),
@@ -302,8 +306,8 @@ class ServicesQosModel(LatencyModel):
             mixes.input_bytes,
         )
 
-    def _log_odds(self, mixes: MixBatch, who: Integers) -> Floats:
-        relative = relative_mixes(mixes, who, self.scales_)
+    def _log_odds(self, mixes: MixBatch, service_index: Integers) -> Floats:
+        relative = relative_mixes(mixes, service_index, self.scales_)
         margin = self._few.margin(relative) if self._few.takes(relative) else None
         if margin is None:
             margin = self.ensemble_.decision_function(feature_matrix(relative, self.contention_))
@@ -312,7 +316,7 @@ class ServicesQosModel(LatencyModel):
             self._types = mixes.types
         return head_log_odds(
             margin,
-            who,
+            service_index,
             np.ascontiguousarray(relative.requests_per_second),
             np.ascontiguousarray(relative.other_requests_per_second),
             np.ascontiguousarray(relative.limit_milliseconds),

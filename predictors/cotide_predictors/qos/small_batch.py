@@ -1,9 +1,9 @@
-"""The QoS model's margin of a few mixes in machine code: the same sums as in numpy, without its price for each call.
+"""The QoS model's margin of a few mixes in machine code. The sums are those of numpy, without its cost for each call.
 
-Used by `qos.QosModel` for the questions of a scheduler, most of which are about some ten mixes: there forty calls of
-numpy take 100 microseconds, and this takes 20. Logarithms stay numpy's, taken of all columns in one call. Invariant:
-the same bits as `mix_features`, `type_contention` and `monotone_ensemble` give together; without numba, and for many
-mixes, they answer.
+Used by `qos.QosModel` for the questions of a scheduler, most of them about some ten mixes. There forty calls of numpy
+take 100 microseconds; this module takes 20. Logarithms stay numpy's, one call for all columns. Invariant: the same bits
+as `mix_features`, `type_contention` and `monotone_ensemble` give together; those answer without numba, and for many
+mixes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
 from cotide_predictors.qos.type_contention import TypeContention
 
 FEW_ROWS: Final = 2048
-"""Mixes that are few (chosen: more than a call of the scheduler asks about; from there on numpy is as fast)."""
+"""Largest number of mixes (chosen: above a scheduler's usual question; from there on numpy is as fast)."""
 MOST_TYPES: Final = 128
-"""numpy sums longer rows in halves, which is not repeated here."""
+"""numpy sums longer rows in halves, which this module does not repeat."""
 WIDTH: Final = len(FEATURES)
 SMOOTH_WIDTH: Final = len(SMOOTH_FEATURES)
 
 
 class SmallBatch:
-    """Margins of a few mixes by one model, with what depends on the model and on the types only worked out before."""
+    """Margins of a few mixes by one model; what depends only on the model and on the types is computed beforehand."""
 
     def __init__(self, contention: TypeContention, ensemble: MonotoneEnsemble) -> None:
         self._contention = contention
@@ -90,7 +90,7 @@ def features_of(
     """Return (n, 8) features, the first without its logarithm, and (9, n) numbers to take logarithms of.
 
     Rows of the latter: the first feature; rate, weighted input and other rate, then the same within the corners of the
-    training features (these seven for log1p); the limit, and the same within the corners (for log).
+    training features (these seven for log1p). Then follow the limit, and the same within the corners (for log).
     """
     features = np.empty((rates.shape[0], WIDTH))
     logs = np.empty((9, rates.shape[0]))
@@ -123,7 +123,7 @@ def features_of(
 def starts_of(
     features: Floats, logs: Floats, corners: Floats, coefficients: Floats, intercept: float, share: float
 ) -> tuple[Floats, Narrow, bool]:
-    """Return (n,) margins that the trees start from, the (n, 8) features for the trees, and whether all are finite."""
+    """Return (n,) start margins of the trees, the (n, 8) features for the trees, and whether all are finite."""
     rows = features.shape[0]
     start = np.empty(rows)
     narrow = np.empty((rows, WIDTH), np.float32)
@@ -183,8 +183,8 @@ def smooth_score(
 ) -> float:
     """Return the logistic base's score of one row, columns as in `mix_features.SMOOTH_FEATURES`.
 
-    So many arguments, because they are the row: `starts_of` has them as numbers, and a row made for the call alone
-    would be written and read again for each mix.
+    It takes many arguments, because they are the row: `starts_of` has them as numbers, and a row made for the call
+    alone would be written and read again for each mix.
     """
     smooth[0] = log_rate
     smooth[1] = rate
@@ -201,7 +201,7 @@ def smooth_score(
 
 @compiled
 def weighted_sum(values: Floats, weights: Floats) -> float:
-    """Return the sum of products in the order in which numpy adds up to 128 numbers: eight sums side by side."""
+    """Return the sum of products in numpy's order for up to 128 numbers: eight interleaved sums."""
     length = values.shape[0]
     if length < 8:
         total = 0.0

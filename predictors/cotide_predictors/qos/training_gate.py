@@ -1,8 +1,7 @@
-"""What a QoS model must have to be used at all: enough samples, some of either kind, and a held-out score that says
-something.
+"""The conditions for the use of a QoS model: enough samples, some of either kind, and an informative held-out score.
 
-Called before and after a training, and when a model file is loaded. Invariant: a model that is refused is refused with
-one sentence that says what is missing; the heuristic then stays in force.
+Called before and after a training, and when a model file is loaded. Invariant: a refusal has one sentence that names
+the missing condition; the heuristic then stays in force.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from cotide_core.kernels.array_types import Floats
 from cotide_core.units import counted
 
 LEAST_ROWS: Final = 50
-"""Samples without which nothing is learned (chosen: a quarter held out leaves a dozen to judge by)."""
+"""Fewest samples for a training (chosen: a quarter held out leaves a dozen for the judgement)."""
 LEAST_OF_EACH: Final = 5
-"""Samples over and under a limit, each (chosen: with fewer, one of them decides what the model thinks)."""
+"""Fewest samples over and under a limit, each (chosen: with fewer, one of them decides the model's answer)."""
 BRIER: Final = "held_out_brier"
 CONSTANT_BRIER: Final = "constant_brier"
 
@@ -30,7 +29,7 @@ def check_samples(mixes: MixBatch, latency_milliseconds: Floats, limits_millisec
 
     Parameters
     ----------
-    limits_milliseconds : limits that all samples are labelled by; empty: each by the one noted with it.
+    limits_milliseconds : limits that label all samples; empty: the limit noted with each.
     """
     rows = len(latency_milliseconds)
     if rows < LEAST_ROWS:
@@ -53,19 +52,20 @@ def check_samples(mixes: MixBatch, latency_milliseconds: Floats, limits_millisec
 
 
 def check_scores(metrics: Mapping[str, float]) -> None:
-    """Raise `ModelError` unless held-out rows were forecast better than by always saying the share that broke."""
+    """Raise `ModelError` unless held-out rows were forecast better than by the constant share of violations."""
     if BRIER not in metrics:
         raise ModelError("no held-out score: the samples are repetitions of too few different mixes")
     brier, constant = float(metrics[BRIER]), float(metrics.get(CONSTANT_BRIER, float("inf")))
     if not brier < constant:
         raise ModelError(
-            f"the held-out Brier score of {brier:.4f} is no better than {constant:.4f}, that of always saying the same"
+            f"the held-out Brier score of {brier:.4f} is no better than {constant:.4f}, that of a constant forecast"
         )
 
 
 def check_document(document: Mapping[str, Any]) -> None:
     """Raise `ModelError` for the manifest of a model that was trained without this gate and would not have passed
-    it."""
+    it.
+    """
     samples, metrics = int(document["training"]["samples"]), document["metrics"]
     if samples < LEAST_ROWS:
         raise ModelError(f"the model was trained on {samples} samples: at least {LEAST_ROWS} are needed")

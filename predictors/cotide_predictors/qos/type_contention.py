@@ -1,17 +1,17 @@
-"""How much each batch type hurts an online service, learned from measured latencies.
+"""The harm of each batch type to an online service, learned from measured latencies.
 
-Called by `qos.QosModel.fit` before the features are built; evaluated on every batch of mixes. It turns the
-columns of a mix, one for each type, into two numbers that mean the same for any set of types, so that the
-trees need not learn eight columns from a hundred rows.
+Called by `qos.QosModel.fit` before the features are built; evaluated on every batch of mixes. It turns the columns of a
+mix, one for each type, into two numbers that mean the same for any set of types. The trees then need not learn eight
+columns from a hundred rows.
 
-The model (ours; the paper gives the type to the trees as it is)::
+The model (ours; the paper passes the type directly to the trees)::
 
     log latency = base(rate) + log(1 + sum over types of count x (exp(s) - 1)) + b x log(input bytes)
 
-``base`` never falls; ``s >= 0`` is the log of the factor by which one job of the type stretches the latency, and
-increments of several jobs add up. Types are drawn to their mean by as much as their differences look like noise
-(the ratio of variances within and between types). ``b >= 0``; where the input size matters (``b`` > 0.1) a type that
-hurts more at the same size is taken to work longer on each byte: its bytes weigh ``exp((s - mean s) / b)``.
+``base`` never falls; ``s >= 0`` is the log of the latency factor of one job of the type. The increments of several jobs
+add up. Types are shrunk to their mean, the more their differences look like noise (the ratio of variances within and
+between types). ``b >= 0``. Where the input size matters (``b`` > 0.1), a type that hurts more at the same size is
+assumed to work longer on each byte: its bytes weigh ``exp((s - mean s) / b)``.
 
 Invariant: both outputs never fall when a count or a size grows, and no type is worse than an unknown one.
 """
@@ -27,7 +27,7 @@ from cotide_core.forecasts import MixBatch
 from cotide_core.kernels.array_types import Floats
 
 RIDGE_RANGE: Final = (1.0, 100.0)
-"""Pseudo-samples by which a type is drawn to the mean of all types, at least and at most (chosen)."""
+"""Least and most pseudo-samples that shrink a type towards the mean of all types (chosen)."""
 SEVERITY_MAX: Final = 7.0
 """A factor of 1,100: no single job does worse, and the exponential stays finite (chosen)."""
 SIZE_SLOPE_MIN: Final = 0.1
@@ -44,7 +44,7 @@ class TypeContention:
     Attributes
     ----------
     types : the T types seen in training, sorted.
-    excess : (T,) ``exp(s) - 1`` >= 0: by what share of itself one job stretches the latency.
+    excess : (T,) ``exp(s) - 1`` >= 0: relative increase of the latency by one job.
     byte_weight : (T,) > 0, dimensionless weight of a byte.
     """
 
@@ -81,7 +81,7 @@ class TypeContention:
         The columns of ``mixes`` may come in any order and name unknown types.
         """
         excess, weight = self.weights_of(mixes.types)
-        # Multiply and add row by row, not by BLAS: a row's answer must not depend on how many are asked at once.
+        # Multiply and add row by row, without BLAS: a row's answer must not depend on the number of rows.
         stretch = (np.ascontiguousarray(mixes.counts) * excess).sum(axis=1)
         weighted = (np.ascontiguousarray(mixes.input_bytes) * weight).sum(axis=1)
         return np.log1p(stretch), weighted
@@ -90,14 +90,14 @@ class TypeContention:
 def learn_contention(
     mixes: MixBatch, latency_milliseconds: Floats, *, span_milliseconds: tuple[float, float] = (0.0, np.inf)
 ) -> TypeContention:
-    """Fit the model of this module by turns: base curve, severities, size exponent (12 rounds, chosen).
+    """Fit the model of this module in rounds: base curve, severities, size exponent (12 rounds, chosen).
 
     Parameters
     ----------
     mixes : n measured mixes.
     latency_milliseconds : (n,) > 0.
-    span_milliseconds : latencies are clipped to it. How far beyond every limit a latency lies is mostly the state
-        of the host (a saturated service), and would drown what the type does.
+    span_milliseconds : latencies are clipped to it. The excess of a latency over every limit is mostly the state of the
+        host (a saturated service), and would drown the effect of the type.
     """
     present = mixes.counts.sum(axis=0) > 0
     types = tuple(name for name, seen in zip(mixes.types, present, strict=True) if seen)
@@ -136,8 +136,8 @@ def _rising(x: Floats, y: Floats) -> Floats:
 def _severities(counts: Floats, rest: Floats, start: Floats, ridge: float) -> Floats:
     """Return s >= 0 that minimises sum (rest - level - log(1 + counts (exp(s) - 1)))^2 + ridge x sum (s - mean)^2.
 
-    The level is free: the base curve was fitted to the last severities and holds some of theirs; without it the turns
-    between the two creep.
+    The level is free: the base curve was fitted to the last severities and holds some of theirs. Without a free level
+    the rounds between the two creep.
     """
     from scipy.optimize import minimize  # heavy, and only training needs it
 

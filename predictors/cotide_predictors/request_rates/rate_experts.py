@@ -1,20 +1,18 @@
-"""The experts whose quantiles are mixed into a forecast of a request rate: simple views of one service.
+"""The experts of a request rate's forecast, which mixes their quantiles: simple views of one service.
 
-Called by `rate_model`. Rates are seen as ln(1 + rate), so that a rise counts in shares of the rate and services of
-three decades teach one pool.
+Called by `rate_model`. Rates enter as ln(1 + rate), so that a rise counts as a share of the rate. Services of three
+decades then teach one pool.
 
-=================  ==============================================================
-expert             location of the peak over the next slots
-=================  ==============================================================
-last               the last slot's rate
-trend              the last slot's, moved on by its last step
-yesterday          the peak over the same slots a day ago
-yesterday, moved   the same, moved by how much more there is now than a day ago
-last week          the peak over the same slots a week ago
-last week, moved   the same, moved by how much more there is now than a week ago
-=================  ==============================================================
+Each expert has a location for the peak over the next slots:
 
-Where a day or a week was not seen, its experts say what the last slot says. Invariant: a missing record (nan) changes
+- ``last``: the last slot's rate;
+- ``trend``: the last slot's rate plus its last step;
+- ``yesterday``: the peak over the same slots a day ago;
+- ``yesterday, moved``: the same, plus the change of the rate since a day ago;
+- ``last week``: the peak over the same slots a week ago;
+- ``last week, moved``: the same, plus the change of the rate since a week ago.
+
+Where a day or a week is missing, its experts answer with the last slot. Invariant: a missing record (nan) changes
 nothing but the calendar.
 """
 
@@ -32,18 +30,18 @@ EXPERTS: Final = ("last", "trend", "yesterday", "yesterday, moved", "last week",
 LAST: Final = 0
 WEEK_DAYS: Final = 7
 SCALE_MIN: Final = 0.01
-"""Of a logarithm: a rate is not told apart better than by a hundredth (chosen)."""
+"""Of a logarithm: rates closer than a hundredth count as equal (chosen)."""
 SCALE_START: Final = 0.1
 SCALE_RATE: Final = 1 / 72
 """Scales are mean absolute errors over six hours (chosen)."""
 
 
 class RateExperts:
-    """What is remembered of n services: a week of slots, 8 KiB each where a slot is five minutes.
+    """Memory of n services: a week of slots, 8 KiB a service where a slot is five minutes.
 
     Parameters
     ----------
-    services : number of rows. day_slots : slots of a day, >= 1; None: neither a day nor a week is remembered.
+    services : number of rows. day_slots : slots of a day, >= 1; None: the experts of a day and a week are off.
     """
 
     def __init__(self, services: int, day_slots: int | None = DAY_SLOTS) -> None:
@@ -81,7 +79,7 @@ class RateExperts:
         self._step[rows] = 0.0
 
     def _season(self, season: int | None, slots: int) -> tuple[Floats, Floats]:
-        """Return the peak (n,) of what came after this moment a season ago, and what was then."""
+        """Return the peak (n,) of the slots after this moment a season ago, and the rate at that moment."""
         nothing = np.full(len(self.last), np.nan)
         if season is None or self._slot <= season:
             return nothing, nothing

@@ -1,13 +1,13 @@
 """Forecasts the highest request rate of each service over the next slots, by quantile, and scores itself.
 
 Called by `service_rates`, live and in virtual time. Each horizon has a mixture of its own over the views of
-`rate_experts`, by the same weights and calibrated histograms as host load (`host_load.mixture`). Beside it stands the
-rival that needs no forecast: the last slot's rate. Both are scored by the pinball loss of the peak that came, in
-logarithms of the rate; a service's forecast is trusted where its own score, drawn towards that of all services, is
-below the rival's.
+`rate_experts`, by the same weights and calibrated histograms as host load (`host_load.mixture`). The baseline is the
+last slot's rate, which needs no forecast. Both are scored by the pinball loss of the peak that came, in logarithms of
+the rate. A service's forecast is trusted where its own score, shrunk towards the score of all services, is below the
+baseline's.
 
 Invariants: same records in, same forecasts out; a peak is scored once, when its last slot is over; a missing slot
-leaves it unknown; quantiles rise with their level; nothing is forecast below 0.
+leaves the peak unknown; quantiles rise with their level; no forecast is below 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ LEVELS: Final = (0.5, 0.6, 0.75, 0.9)
 SCORE_HALF_LIFE_SLOTS: Final = 288.0
 """A day of losses decides about trust (chosen, as for host load)."""
 POOL_PEAKS: Final = 48.0
-"""Peaks that the score of all services counts for beside a service's own (chosen: four hours of slots)."""
+"""Number of peaks that the score of all services weighs, against a service's own peaks (chosen: four hours of slots).
+"""
 LEAST_PEAKS: Final = 48.0
 """Scored peaks of all services before any forecast is trusted (chosen)."""
 
@@ -48,7 +49,7 @@ class RateScores:
 
     Attributes
     ----------
-    peaks : scored, the latest weighing most.
+    peaks : scored, the latest with the largest weight.
     loss, last_value_loss : mean pinball loss of forecast and last value, in logarithms of the rate; nan without any.
     coverage : share of peaks at or below the forecast.
     """
@@ -65,7 +66,7 @@ class RateModel:
     Parameters
     ----------
     services : number of rows. horizons : in slots, rising, >= 1. levels : of the quantiles, rising.
-    day_slots : slots of a day; None: no day is remembered.
+    day_slots : slots of a day; None: the experts of a day are off.
     """
 
     def __init__(
@@ -118,14 +119,14 @@ class RateModel:
         return tuple(horizon.scores(column) for horizon in self._each)
 
     def reset(self, rows: Sequence[int]) -> None:
-        """Forget services that are gone, so that their rows may serve others."""
+        """Forget deleted services and free their rows."""
         chosen = np.asarray(rows, dtype=np.intp)
         self._experts.reset(chosen)
         for horizon in self._each:
             horizon.reset(chosen)
 
     def grown(self, services: int) -> RateModel:
-        """Return a model of more services that knows what this one knows; peaks under way are not scored."""
+        """Return a model of more services that keeps what this one learnt; pending peaks stay unscored."""
         larger = RateModel(services, self.horizons, self.levels, day_slots=self._day_slots)
         overlay(larger._experts, self._experts)
         for after, before in zip(larger._each, self._each, strict=True):
@@ -135,7 +136,7 @@ class RateModel:
 
 
 class _Horizon:
-    """Mixture, scales and scores of one horizon, and the forecasts whose peak is not known yet."""
+    """Mixture, scales and scores of one horizon, and the forecasts that still wait for their peak."""
 
     def __init__(self, services: int, slots: int, levels: Sequence[float]) -> None:
         self.slots = slots
@@ -158,7 +159,7 @@ class _Horizon:
         self._pending.append((locations, scales, mixed, each))
 
     def learn(self, values: Floats) -> None:
-        """Score the forecast whose last slot this is."""
+        """Score the forecast that ends with this slot."""
         self._seen.append(values)
         if len(self._pending) < self.slots or len(self._seen) < self.slots:
             return
@@ -195,7 +196,7 @@ class _Horizon:
         return RateScores(total, made, last, float(self._covered[column].sum()) / total)
 
     def reset(self, rows: NDArray[np.intp]) -> None:
-        """Forget these services: their pending forecasts will not be scored."""
+        """Forget these services and drop their pending forecasts unscored."""
         self._mixture.reset(rows)
         self._scales[rows] = SCALE_START
         self._losses[:, :, rows] = 0.0
@@ -207,7 +208,7 @@ class _Horizon:
             seen[rows] = np.nan
 
     def follow(self, smaller: _Horizon) -> None:
-        """Take over what a horizon of fewer services learnt; nothing is pending."""
+        """Take over the knowledge of a horizon of fewer services; nothing is pending."""
         overlay(self._mixture, smaller._mixture)
         overlay(self, smaller)
 
@@ -218,7 +219,7 @@ class _Horizon:
         self._losses *= decay
         self._covered *= decay
         for column, level in enumerate(self._levels.tolist()):
-            for index, said in enumerate((mixed[:, column], last)):
-                over = peak[known] - said[known]
+            for index, forecast in enumerate((mixed[:, column], last)):
+                over = peak[known] - forecast[known]
                 self._losses[index, column, known] += np.maximum(level * over, (level - 1.0) * over)
             self._covered[column, known] += peak[known] <= mixed[known, column]

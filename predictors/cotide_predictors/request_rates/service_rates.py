@@ -1,14 +1,14 @@
-"""Follows the measured rates of one engine's services and tells it what they will rise to.
+"""Follows the measured rates of one engine's services and forecasts how high they will rise.
 
-A driver asks it before each call of the engine, live and in virtual time alike::
+A driver calls it before each call of the engine, live and in virtual time::
 
     events (ServiceSampled, PodUpserted) -> take -> RatesForecasted, once a slot -> Scheduler.handle
 
-The rate that is forecast is that of a Workload's busiest pod; each of its pods is told its own last slot's rate, raised
-by as much. Where the forecast does not score better than the last value, the last value is told: a pod's own. Every
-forecast is scored, told or not. Invariants: nothing is forecast of a pod without a measurement; a slot in which nobody
-measured counts as the rate that was told last, as the engine itself goes on with it; what is remembered is of Workloads
-that are there, and of pods that are.
+The forecast is of the rate of a Workload's busiest pod. Each of its pods gets its own last slot's rate, raised by the
+same factor. Where the forecast scores no better than the last value, the pod's own last value is sent. Every forecast
+is scored, sent or not. Invariants: a pod without a measurement has no forecast. A slot without any measurement counts
+as the rate that was sent last, since the engine itself goes on with that rate. The memory holds existing Workloads and
+existing pods only.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from cotide_predictors.request_rates.rate_model import LEVELS, RateModel, RateSc
 FIRST_SERVICES: Final = 16
 """Rows of a new model (chosen; they double)."""
 GAP_SLOTS: Final = 2016
-"""Longest gap that is filled with missing slots: a week of five minutes; after a longer one all begins anew."""
+"""Longest gap that is filled with missing slots: a week of five minutes. After a longer gap the model starts empty."""
 GRACE_SLOTS: Final = 1.0
-"""Slots for which a forecast holds beyond its own, so that the next one is there before it runs out (chosen)."""
+"""Slots for which a forecast stays valid beyond its own, so that the next arrives before it expires (chosen)."""
 
 
 class ServiceRates:
@@ -48,19 +48,19 @@ class ServiceRates:
     ----------
     slot_seconds : of the driver's clock.
     horizons_slots : rising.
-    level : quantile of the peak that is told, one of `rate_model.LEVELS`; None scores only and tells nothing.
+    level : quantile of the peak that is sent, one of `rate_model.LEVELS`; None scores only and sends no forecast.
     """
 
     def __init__(self, slot_seconds: float, horizons_slots: Sequence[int], level: float | None) -> None:
         if level is not None and level not in LEVELS:
-            raise ValueError(f"{level:g} is none of the levels {', '.join(map(str, LEVELS))}")
+            raise ValueError(f"{level:g} is not one of the levels {', '.join(map(str, LEVELS))}")
         self._slot_seconds = slot_seconds
         self.level = level
         self._model = RateModel(FIRST_SERVICES, horizons_slots, day_slots=slots_of_day(slot_seconds))
         self._row_of: dict[str, int] = {}
         self._spare = list(range(FIRST_SERVICES - 1, -1, -1))
         self._workloads: set[str] = set()
-        """Those that are there, and those whose past was told."""
+        """Existing Workloads, and the Workloads with a known past."""
         self._workload_of: dict[str, str] = {}
         self._rates: dict[str, float] = {}
         self._peaks: dict[str, float] = {}
@@ -68,7 +68,7 @@ class ServiceRates:
         self._slot: int | None = None
 
     def take(self, events: Iterable[Event], now: float) -> RatesForecasted | None:
-        """Take in the events of a cycle; return what the engine is to be told, None for nothing."""
+        """Take in the events of a cycle; return the forecasts for the engine, None where there are none."""
         slot = int(now // self._slot_seconds)
         closed = self._slot is not None and slot > self._slot
         if closed:
@@ -99,11 +99,11 @@ class ServiceRates:
 
     @property
     def services(self) -> int:
-        """Workloads that there is room for; more make more."""
+        """Workloads that the model has room for; it grows when more come."""
         return self._model.services
 
     def trusted_share(self, level: float) -> float:
-        """Return the share of services and horizons that are told a forecast; nan without any service."""
+        """Return the share of services and horizons that get a forecast; nan without any service."""
         rows = list(self._row_of.values())
         return float(self._model.trusted(level)[:, rows].mean()) if rows else float("nan")
 
@@ -127,7 +127,7 @@ class ServiceRates:
                 pass
 
     def _close(self, slot: int) -> None:
-        """Learn from the open slot and from those up to another, in which nothing came."""
+        """Learn from the open slot, and from the slots without records up to another."""
         assert self._slot is not None  # noqa: S101 - a slot was open
         highest: dict[str, float] = {}
         for pod, rate in self._peaks.items():
@@ -145,12 +145,12 @@ class ServiceRates:
         for _ in range(missing):
             self._model.record(np.full(self._model.services, np.nan))
         self._peaks = dict(self._rates)
-        # Pods may outlive their Workload, or name none that is there: nothing else says when these are over.
-        there = self._workloads.union(self._workload_of.values())
-        self._forget([workload for workload in self._row_of if workload not in there])
+        # Pods may outlive their Workload, or name one that does not exist; no other event reports that these are over.
+        present = self._workloads.union(self._workload_of.values())
+        self._forget([workload for workload in self._row_of if workload not in present])
 
     def _forget(self, workloads: Iterable[str]) -> None:
-        """Give the rows of Workloads that are gone to others."""
+        """Free the rows of Workloads that are gone."""
         rows = [self._row_of.pop(workload) for workload in workloads if workload in self._row_of]
         if rows:
             self._model.reset(rows)

@@ -1,1 +1,1 @@
-"""Run times of jobs forecast at submission, from what has completed before: heuristics, regression, distributions."""
+"""Run times of jobs, forecast at submission from completed jobs: heuristics, regression, distributions."""

@@ -1,9 +1,9 @@
 """Grows the boosted trees of a replay, at its pauses, from jobs that are over.
 
 Called by trace replay and by `event_forecasts`, every 24 simulated hours (Naghshnejad 2019, section 4.4.4). In between,
-the kernels ask the last trees (`cotide_predictors.run_time.kernels.tree_forecasts`, where the rows that are learned
-from were written at submission). Invariant: trees learn from jobs that finished before the pause and from nothing else;
-same jobs and seed, same trees, since all of it runs on one thread.
+the kernels query the last trees (`cotide_predictors.run_time.kernels.tree_forecasts`, which writes the training rows at
+submission). Invariant: trees learn only from jobs that finished before the pause. The same jobs and seed give the same
+trees, since all of it runs on one thread.
 
 xgboost, since scikit-learn's histogram boosting took 1.1 to 1.5 times as long for the reliability at the same
 correlation, and four times as long for the run times.
@@ -31,11 +31,11 @@ from cotide_predictors.run_time.scores import accuracy
 from cotide_predictors.run_time.tree_features import TreeFeatures
 
 DAY_SECONDS: Final = 86_400
-"""Simulated time between two rebuilds, unless told otherwise (Naghshnejad 2019, section 4.4.4)."""
+"""Simulated time between two rebuilds, by default (Naghshnejad 2019, section 4.4.4)."""
 
 
 class TreeRefitter:
-    """Says when a replay pauses, and gives it new trees then.
+    """Returns the pauses of a replay, and gives it new trees at each.
 
     Parameters
     ----------
@@ -61,7 +61,8 @@ class TreeRefitter:
         """Rebuilds so far."""
 
     def next_pause(self, arrived: int) -> int:
-        """Return when the period of the next submission began, or `NEVER` after the last and where none is needed.
+        """Return when the period of the next submission began, or `NEVER` after the last submission and where no pause
+        is needed.
 
         Parameters
         ----------
@@ -78,8 +79,8 @@ class TreeRefitter:
         Parameters
         ----------
         at : seconds, the moment of the rebuild.
-        run, forecast : (n,) seconds, read of jobs that are over.
-        finish : (n,) seconds; later than ``at`` for a job that is not over, whatever is known of it.
+        run, forecast : (n,) seconds, read for finished jobs.
+        finish : (n,) seconds; later than ``at`` for a job that is not over, even if its end is known.
         """
         over = np.flatnonzero(finish < at)
         if len(over) < LEAST_JOBS:

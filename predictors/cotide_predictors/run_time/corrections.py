@@ -1,9 +1,9 @@
-"""What a forecast becomes when its job outlives it: the standard corrections, and the distribution's own.
+"""The correction of a forecast when its job outlives it: the standard corrections, and the distribution's own.
 
-Called by schedulers at the moment that a running job passes its forecast. Each rule takes what has elapsed and answers
-a new total run time. Sources: the requested time and fixed steps as in Tsafrir, Etsion and Feitelson (2007), which
-Naghshnejad 2019, ch. 4 builds on as (142); doubling as in the same literature. Invariant: the new forecast lies above
-the elapsed time, and at or below the request unless the job has outlived that too.
+Called by schedulers at the moment that a running job passes its forecast. Each rule takes the elapsed time and returns
+a new total run time. Sources: the requested time and fixed steps as in Tsafrir, Etsion and Feitelson (2007), reference
+142 of Naghshnejad 2019, ch. 4. Doubling is in the same literature. Invariant: the new forecast lies above the elapsed
+time, and at or below the request unless the job has outlived that too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotide_predictors.run_time.distributions import Distributions
 STEPS_SECONDS: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 18000.0, 36000.0, 72000.0, 180000.0, 360000.0)
 """1, 5, 15 and 30 minutes, then 1, 2, 5, 10, 20, 50 and 100 hours: the increments of the cited paper."""
 LEAST_RISE_SECONDS: Final = 1.0
-"""The smallest amount by which a corrected forecast exceeds the elapsed time: a log's resolution (chosen)."""
+"""The least excess of a corrected forecast over the elapsed time: a log's resolution (chosen)."""
 
 Correction = Callable[[Floats, Floats, Floats], Floats]
 
@@ -55,7 +55,7 @@ def given_outlived(forecasts: Distributions, elapsed_seconds: Floats) -> Distrib
     """Return the distributions of n run times given that each has lasted ``elapsed_seconds``, (n,).
 
     Bins that are past lose their mass, the bin that the elapsed time cuts keeps the part ahead of it. A job that
-    outlived all its mass is put one bin ahead of where it is.
+    outlived all its mass gets its mass one bin ahead of the elapsed time.
     """
     elapsed = np.log(np.maximum(elapsed_seconds, 1.0))[:, None]
     low, high = forecasts.edges[:-1], forecasts.edges[1:]

@@ -1,10 +1,10 @@
-"""Quantiles that keep their promise: the level asked of the distributions follows the misses of completed jobs.
+"""Quantiles with calibrated coverage: the level requested of the distributions follows the misses of completed jobs.
 
 Called with forecasts of `rolling`; reservations take the upper quantiles. Users' habits drift, and distributions
-learned from the past are too narrow for what comes. So each target has one working level: a completed job that
-outlived its quantile raises it, one that did not lowers it, in the manner of adaptive conformal inference (Gibbs and
-Candes, 2021), here in log odds so that a level stays inside (0, 1). Invariant: a job's quantile uses completions
-before its submission.
+learned from the past are too narrow for later jobs. So each target has one working level. A completed job that outlived
+its quantile raises the level; one that did not lowers it, as in adaptive conformal inference (Gibbs and Candes, 2021).
+The level moves in log odds here, so that it stays inside (0, 1). Invariant: a job's quantile uses completions before
+its submission.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotide_predictors.run_time.distributions import Distributions
 from cotide_predictors.run_time.jobs import Ints
 
 STEP: Final = 0.02
-"""Log odds by which one missed job moves the level, less the target's share (chosen: follows hundreds of jobs)."""
+"""Step of the level's log odds for a missed job, less the target's share (chosen: follows hundreds of jobs)."""
 REACH: Final = 7.0
 """Bound of the level's log odds, .999 (chosen)."""
 

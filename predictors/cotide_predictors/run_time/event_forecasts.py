@@ -1,7 +1,7 @@
-"""The forecasts that a replay makes, over a log's own recorded completions instead of a schedule's.
+"""A replay's forecasts, made over a log's own recorded completions instead of a schedule's.
 
-Called by experiments, to hold the replay's forecasts beside the others of this package on the same jobs and events.
-Invariant: the same functions as in the replay kernels, hence no look-ahead: an event order lets a forecast see only
+Called by experiments, to compare the replay's forecasts with the others of this package on the same jobs and events.
+Invariant: the same functions as in the replay kernels, so without look-ahead. An event order shows a forecast only
 completions before its submission.
 """
 
@@ -21,7 +21,7 @@ from cotide_predictors.run_time.jobs import Ints, RunLog, event_order
 from cotide_predictors.run_time.kernels.run_forecasts import RATED, Past, forecast_at_submit, learn, past_of
 
 NO_REQUEST_SECONDS: Final = int(LONGEST_SECONDS)
-"""What a job without a request is taken to ask for: nothing that binds."""
+"""The request of a job without one: it limits nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def event_forecasts(
     ----------
     mode : of `cotide_predictors.run_time.kernels.run_forecasts`, from ``LEARNED`` on.
     seed : of the trees' draws. every_seconds : between two rebuilds of trees.
-    progress : told the share of submissions answered after every rebuild.
+    progress : called with the share of submissions answered after every rebuild.
     """
     jobs = log.jobs
     asked = np.nan_to_num(jobs.requested_seconds, nan=NO_REQUEST_SECONDS)

@@ -1,7 +1,7 @@
-"""Run times as mixtures of Gaussians over log seconds, and their way into `Distributions`.
+"""Run times as mixtures of Gaussians over log seconds, and their conversion into `Distributions`.
 
-Made by the Kalman filters and the mixture density network. Invariant: weights are >= 0 and add up to 1, deviations are
-above 0, and what lies beyond a job's request is counted at the request, where batch systems end a job.
+Made by the Kalman filters and the mixture density network. Invariant: weights are >= 0 and add up to 1, and deviations
+are above 0. Mass beyond a job's request counts at the request, where batch systems end a job.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GaussianMixtures:
             away = (edges[None, :] - self.means[:, component, None]) / self.deviations[:, component, None]
             below += self.weights[:, component, None] * ndtr(away)
         limit = np.log(np.where(requested_seconds > 1.0, requested_seconds, np.exp(edges[-1])))
-        # All mass has gone by at the upper edge of the bin that the request lies in.
+        # All mass lies below the upper edge of the bin of the request.
         below = np.where(edges[None, :] > limit[:, None], 1.0, below)
         below[:, 0], below[:, -1] = 0.0, 1.0
         return Distributions(edges, np.diff(below, axis=1))

@@ -1,9 +1,9 @@
 """Boosted trees over log-runtime bins: the chance that a job ends in a bin, given that it got there.
 
-Called by `rolling`, which decides on what to fit. A job becomes one row for each bin up to its own, labelled with
-whether it ended there, so one set of trees serves all bins. Each row holds the bin and how far it lies from each
-anchor (the request, the last runs, the heuristics): "ends near its twin's last run" is then one split, for whatever
-length. Bins that a job outlived outnumber the bins in which it ended; a share of them is drawn and weighted up.
+Called by `rolling`, which chooses the training jobs. A job becomes one row for each bin up to its own, labelled with
+whether it ended there, so one set of trees serves all bins. Each row holds the bin and how far it lies from each anchor
+(the request, the last runs, the heuristics): "ends near its twin's last run" is then one split, for any length. Bins
+that a job outlived outnumber the bins of an end; a share of them is drawn and weighted up.
 
 Invariant: the masses of a forecast add up to 1, the last bin taking what outlives all others.
 """

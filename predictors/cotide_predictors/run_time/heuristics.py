@@ -1,6 +1,6 @@
 """Forecasts that need no fitting: the user's estimate, the mean of the last two runs, the largest of five ratios.
 
-Rivals of the learned forecasts and their inputs. One contract for all: snapshots of the user's history and the
+Baselines of the learned forecasts and their inputs. All have one contract: snapshots of the user's history and the
 requested times in, seconds out. A job without the history that a rule needs gets the user's estimate, and without that
 `UNKNOWN_SECONDS`. Invariant: a forecast is positive, and never above the estimate where there is one, since batch
 systems end a job there.
@@ -19,7 +19,7 @@ from cotide_predictors.run_time.history import DEPTH, Column
 from cotide_predictors.run_time.jobs import SHORTEST_SECONDS
 
 UNKNOWN_SECONDS: Final = 3600.0
-"""What a job with neither a past nor an estimate is taken for (chosen)."""
+"""Run time of a job with neither a past nor an estimate (chosen)."""
 
 Heuristic = Callable[[Floats, Floats], Floats]
 

@@ -1,8 +1,8 @@
-"""What a key (a user, a user's executable, ...) has completed so far, and its snapshot at each submission.
+"""The completed jobs of a key (a user, a user's executable, ...) so far, and a snapshot of them at each submission.
 
 First step of every forecaster here. A key's history is one row of numbers; a completion updates the row of its key and
-a submission copies it. All else (heuristics, Table 4.1, the trees' features) is arithmetic on snapshots. Invariant: a
-snapshot holds only jobs whose completion stood before the submission in the event order.
+a submission copies it. All the rest (heuristics, Table 4.1, the trees' features) is arithmetic on snapshots. Invariant:
+a snapshot holds only jobs that complete before the submission in the event order.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cotide_core.kernels.compiled import compiled
 from cotide_predictors.run_time.jobs import Ints, JobTable, event_order
 
 DEPTH: Final = 5
-"""Runs kept one by one: the maximum ratio of the last five needs that many (Naghshnejad 2019 by way of issue 4)."""
+"""Runs kept one by one: the maximum ratio of the last five needs that many (Naghshnejad 2019)."""
 
 
 class Column(IntEnum):
-    """Columns of a history; the five last runs and run/request ratios stand newest first, nan where there is none."""
+    """Columns of a history; the five last runs and run/request ratios come newest first, nan where there is none."""
 
     RUN = 0
     RATIO = 5
@@ -80,7 +80,7 @@ class Histories:
 
 
 def snapshots(keys: Ints, jobs: JobTable, run_seconds: Floats, finish_seconds: Floats) -> Floats:
-    """Return (n, WIDTH) histories of each job's key as they stood at its submission."""
+    """Return (n, WIDTH) histories of each job's key at its submission."""
     out = np.empty((len(jobs), WIDTH))
     histories = Histories(int(keys.max(initial=0)) + 1)
     histories.walk(event_order(jobs.submit_seconds, finish_seconds), keys, jobs, run_seconds, finish_seconds, out)

@@ -1,8 +1,8 @@
-"""Jobs in columns and the order in which a forecaster learns of them.
+"""Jobs in columns, and the order of the events for a forecaster.
 
 Built by readers of logs and by the engine; every module of this package takes these arrays. Invariant: in an event
-order a completion stands before exactly those submissions that come later than it, so that walking the order can't
-look ahead.
+order a completion comes before exactly those submissions that are later than it. A walk along the order therefore
+cannot look ahead.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from cotide_core.kernels.array_types import Floats
 Ints = NDArray[np.int64]
 
 SHORTEST_SECONDS: Final = 1.0
-"""Logs count whole seconds: a run of 0 s stands for less than one, and eq. 4.2 needs a positive run (chosen)."""
+"""Logs count whole seconds: a run of 0 s means less than one, and eq. 4.2 needs a positive run (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """What is known of n jobs when they are submitted.
+    """The columns of n jobs, known at submission.
 
     Attributes
     ----------
     submit_seconds : (n,) rising.
     requested_seconds : (n,) the user's limit; nan where none was given.
-    processors : (n,) asked for, >= 1.
+    processors : (n,) requested, >= 1.
     user, group, executable, queue : (n,) numbers of no order; -1 is unknown.
     """
 
@@ -78,7 +78,7 @@ class RunLog:
 def event_order(submit_seconds: Floats, finish_seconds: Floats) -> Ints:
     """Return (2n,) events in time: ``j`` is the submission of job j, ``~j`` its completion.
 
-    At the same second submissions stand first: a forecast uses only jobs that finished *before* the submission.
+    At the same second submissions come first: a forecast uses only jobs that finished *before* the submission.
     """
     count = len(submit_seconds)
     times = np.concatenate([submit_seconds, finish_seconds])

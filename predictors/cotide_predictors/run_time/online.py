@@ -1,9 +1,9 @@
 """Run-time forecasts job by job, for a driver that decides itself when jobs are submitted and when they end.
 
-Used by trace replay, where a policy's own schedule says when a run is over, and by a live queue. The same steps as
-`rolling` takes over a whole log: a submission copies the histories of the job's keys and asks the model of the day, a
+Used by trace replay, where a policy's own schedule decides when a run is over, and by a live queue. The steps are those
+of `rolling` over a whole log. A submission copies the histories of the job's keys and queries the model of the day; a
 completion teaches histories, regression and the next model. Invariant: fed with the events of `jobs.event_order` it
-gives what `rolling_distributions`, `regressed` and the heuristics give for that log, number by number.
+gives the same numbers as `rolling_distributions`, `regressed` and the heuristics give for that log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cotide_predictors.run_time.tree_features import DAY_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class RunTimeForecast:
-    """What is forecast of one job at its submission.
+    """The forecast of one job at its submission.
 
     Attributes
     ----------

@@ -1,14 +1,14 @@
 """Online l2-regularised polynomial regression of run times on the sixteen features of Table 4.1.
 
-A rival of the tree forecasts and cheap enough for every job of any log: a prediction or an update is one pass over 153
+A baseline of the tree forecasts, cheap enough for every job of any log: a prediction or an update is one pass over 153
 terms. Weights follow the normalised adaptive gradient of Ross, Mineiro and Langford (2013), which Naghshnejad 2019,
-section 4.4.4 names: a term's step is divided by the largest size it has shown and by the root of its summed squared
-gradients, so that seconds, processors and counts may stand side by side in their own units.
+section 4.4.4 names. A term's step is divided by the largest size it has shown and by the root of its summed squared
+gradients. Seconds, processors and counts may therefore keep their own units.
 
-Loss: eq. 4.5 with both branches equal, as its text says, (f - p)^2; the printed factor lambda in front of both can't
-change where its minimum lies and is left to the penalty of eq. 4.4, here lambda sum (s_i w_i)^2 with s_i the size of
-term i. Invariant: a prediction depends on completions that stood before it in the event order and on nothing else; one
-event at a time or all at once give the same bits.
+Loss: eq. 4.5 with both branches equal, as its text states, (f - p)^2. The printed factor lambda in front of both cannot
+move the minimum. It is left to the penalty of eq. 4.4, here lambda sum (s_i w_i)^2 with s_i the size of term i.
+Invariant: a prediction depends only on completions before it in the event order; one event at a time or all at once
+give the same bits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LANES: Final = 4
 PADDED: Final = -(-TERMS // LANES) * LANES
 """Terms and the zeros behind them that make whole lanes: 156."""
 NOTHING: Final = 1e-300
-"""Keeps 0 / 0 from a term that was never anything but 0."""
+"""Avoids 0 / 0 for a term that has always been 0."""
 UNIT_SECONDS: Final = 3600.0
 """The gradient's steps are in units of the target; hours keep them near one (chosen)."""
 DAY_SECONDS: Final = 86_400.0
@@ -127,7 +127,7 @@ def regressed(events: Ints, features: Floats, run_seconds: Floats, requested_sec
 
 @compiled
 def _terms(row: Floats, terms: Floats) -> None:
-    """Write all products of at most two of the features; what lies behind them in ``terms`` stays."""
+    """Write all products of at most two of the features; the padding of ``terms`` behind them stays."""
     terms[0] = 1.0
     index = 1
     for first in range(len(row)):
@@ -140,7 +140,7 @@ def _terms(row: Floats, terms: Floats) -> None:
 
 @compiled
 def _dot(left: Floats, right: Floats) -> float:
-    """Return the inner product in four interleaved sums: additions don't wait for each other, and keep their order."""
+    """Return the inner product in four interleaved sums: their additions run independently, in a fixed order."""
     first = second = third = fourth = 0.0
     for index in range(0, len(left), LANES):
         first += left[index] * right[index]

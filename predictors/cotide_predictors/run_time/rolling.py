@@ -1,8 +1,9 @@
-"""Models rebuilt every 24 simulated hours on completed jobs, and the forecasts that they gave in between.
+"""Models rebuilt every 24 simulated hours on completed jobs, and their forecasts in between.
 
 Called by experiments and by trace replay, for the run-time distributions and for their reliability. Naghshnejad 2019,
 section 4.4.4: the model is rebuilt every 24 hours. Invariant: a model learns from jobs that finished before its
-rebuild, and answers for jobs submitted from then until the next; so a run time that is not over can't move a forecast.
+rebuild, and answers for jobs submitted from then until the next. A run time that is not over therefore cannot move a
+forecast.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from cotide_predictors.run_time.tree_features import DAY_SECONDS, TreeFeatures
 RECENT_JOBS: Final = 4000
 """Latest completed jobs that every model learns from: habits change within weeks (chosen on KTH-SP2 and LLNL-Atlas)."""
 OLDER_JOBS: Final = 4000
-"""Drawn from all completed before those: what is rare of late stays known (chosen on the same logs)."""
+"""Drawn from all jobs completed before those: jobs that are rare at present stay known (chosen on the same logs)."""
 LEAST_JOBS: Final = 100
-"""Completed jobs below which no model is made (chosen)."""
+"""Fewest completed jobs for a model (chosen)."""
 
 Progress = Callable[[float], object]
 
@@ -84,8 +85,8 @@ def rolling_distributions(
 
     Parameters
     ----------
-    model : refitted in place at every rebuild; its parameters hold, nothing that it has learned.
-    progress : told the share of submissions answered after every rebuild.
+    model : refitted in place at every rebuild; its parameters stay, earlier training is discarded.
+    progress : called with the share of submissions answered after every rebuild.
     """
     trees = HazardTrees() if model is None else model
     edges = trees.edges()
@@ -99,7 +100,7 @@ def rolling_distributions(
 
 
 def ignorant_masses(edges: Floats, requested_seconds: Floats) -> Floats:
-    """Return (n, K) masses that are even over log seconds up to the request: what is known before the first model."""
+    """Return (n, K) masses that are even over log seconds up to the request: the forecast before the first model."""
     limit = np.log(np.where(requested_seconds > 1.0, requested_seconds, np.exp(edges[-1])))
     width = edges[1] - edges[0]
     inside = np.clip((limit[:, None] - edges[:-1]) / width, 0.0, 1.0)

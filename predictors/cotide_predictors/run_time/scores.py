@@ -24,11 +24,11 @@ class Score:
 
     Attributes
     ----------
-    jobs : how many.
+    jobs : their number.
     accuracy : mean of eq. 4.2.
     mae_seconds : mean absolute error.
     under_share : share of jobs that outlive their forecast.
-    under_seconds : by how much those do on average; 0 when none does.
+    under_seconds : their mean under-estimate; 0 without any.
     """
 
     jobs: int

@@ -1,8 +1,9 @@
-"""What the trees see of a job: the request, the calendar, and what the same user has run, from three near to far keys.
+"""The trees' features of a job: the request, the calendar, and the same user's past runs, under three keys from near to
+far.
 
 Called by `hazard` and `reliability`. Histories are kept for the user, for the user's executable, and for the user's
-jobs of the same size and request ("twins"); a job is most like its twins, but has them least often. Invariant: every
-feature is a function of the job's own row and of snapshots, hence of jobs finished before the submission.
+jobs of the same size and request ("twins"). A job is most similar to its twins, but has them least often. Invariant:
+every feature is a function of the job's own row and of snapshots, so of jobs finished before the submission.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ CONTEXT: Final = (
     "weekday",
     "queue",
 )
-"""What else is known: counts and times as logs, spreads of log run times, calendar, queue number."""
+"""Further features: counts and times as logs, spreads of log run times, calendar, queue number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class TreeFeatures:
 
 
 def tree_features(log: RunLog) -> TreeFeatures:
-    """Return the features of every job of a log as they stood at its submission."""
+    """Return the features of every job of a log at its submission."""
     jobs = log.jobs
     user, executable, twin = (snapshots(key, jobs, log.run_seconds, log.finish_seconds) for key in key_columns(jobs))
     return features_of(jobs, user, executable, twin)

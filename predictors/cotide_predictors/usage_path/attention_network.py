@@ -1,16 +1,16 @@
-"""The encoder-decoder LSTM with input attention, temporal attention and consistency bias, and the plain network beside.
+"""The encoder-decoder LSTM with input attention, temporal attention and consistency bias, and the plain network.
 
-Called by `path_network` with numpy and by `training` with JAX: one piece of code over either library's arrays, so what
-was trained is what runs. Naghshnejad 2019, eqs. 7.3-7.24 after Qin and others (2017):
+Called by `path_network` with numpy and by `training` with JAX: the same code over either library's arrays, so training
+and use agree. Naghshnejad 2019, eqs. 7.3-7.24 after Qin and others (2017):
 
 - input attention (7.12-7.14): each step's inputs are weighted by how well each series of the window answers the state;
 - temporal attention (7.16-7.18): the decoder reads a weighted sum of all encoder states, else the last one alone;
 - temporal and consistency bias (7.22-7.24): weights by unit of psi and phi, added inside the tanh, as in Cohn and
-  others (2016), the text's model. Printed is a sum outside the tanh. There each term
-  that is equal for all source positions leaves the softmax as it is: four of the six weights would change nothing.
+  others (2016), the text's model. Printed is a sum outside the tanh. There each term that is equal for all source
+  positions leaves the softmax unchanged: four of the six weights would have no effect.
 
-Table 7.3's four layers of 12, 10, 10 and 1 nodes do not say which are recurrent; one layer of `HIDDEN` each stands for
-encoder and decoder. Invariant: pure; no variant reads parameters that it does not have.
+Table 7.3's four layers of 12, 10, 10 and 1 nodes leave open which are recurrent; one layer of `HIDDEN` each replaces
+encoder and decoder. Invariant: pure; a variant reads only parameters that it has.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _decoded(
     """Return (b, 12) outputs; each step reads the value before it, its own from the second step on."""
     attends, biased = "tp" in variant, "bias" in variant
     keys = encoded @ parameters["time_encoded"] if attends else None
-    # How far each value of the window lies from the others: the source's half of eq. 7.23.
+    # The distance of each value of the window from the others: the source's half of eq. 7.23.
     apart = xp.abs(values[:, :, None] - values[:, None, :]).mean(axis=2) if biased else None
     context, outputs = encoded[:, -1], [values[:, -1:]]
     for step in range(WINDOW):
@@ -107,13 +107,13 @@ def _decoded(
         read = before @ parameters["context"] + parameters["context_bias"]
         hidden, cell = _step(xp, parameters["decoder"], parameters["decoder_bias"], read, hidden, cell)
         moved = xp.concatenate([hidden, context], axis=1) @ parameters["out"] + parameters["out_bias"]
-        # The output is a change of the value before: a network that knows nothing says "as it is".
+        # The output is a change of the value before: an untrained network repeats that value.
         outputs.append(outputs[-1] + moved)
     return xp.concatenate(outputs[1:], axis=1)
 
 
 def _bias(xp: Any, parameters: Parameters, step: int, outputs: list[Any], apart: Any) -> Any:
-    """Return (b, 12, u) what eq. 7.24 adds to each unit of the score: W1 psi (temporal) and W2 phi (consistency).
+    """Return (b, 12, u) addends of eq. 7.24 to each unit of the score: W1 psi (temporal) and W2 phi (consistency).
 
     Parameters
     ----------

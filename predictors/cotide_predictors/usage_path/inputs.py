@@ -1,10 +1,10 @@
 """The nine inputs of each slot of the window (Naghshnejad 2019, Table 7.2), for many series at once.
 
-Called by `path_network` and `training`. The value, mean and deviation of the past day, hour of the day, day of the
-week, autocorrelations at lags 1, 2 and 12, and the value a day before. The table's last row counts two lagged values, a
-day and a week, its text nine inputs and the day alone; nine stand here. Values are scaled by mean and deviation of the
-past day, so that one network serves busy and idle series; forecasts are scaled back. Invariant: the inputs at an origin
-are a function of the slots before it.
+Called by `path_network` and `training`. The inputs are the value, mean and deviation of the past day, hour of the day,
+day of the week, autocorrelations at lags 1, 2 and 12, and the value a day before. The table's last row counts two
+lagged values, a day and a week; its text has nine inputs and the day alone. This module has nine. Values are scaled by
+mean and deviation of the past day, so that one network serves busy and idle series; forecasts are scaled back.
+Invariant: the inputs at an origin are a function of the slots before it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ WINDOW: Final = 12
 INPUTS: Final = ("value", "mean", "deviation", "hour", "weekday", "lag_1", "lag_2", "lag_12", "day_before")
 DAY_SLOTS: Final = 288
 PAST_SLOTS: Final = DAY_SLOTS + WINDOW
-"""Slots before an origin that its inputs reach back to."""
+"""Slots before an origin that its inputs cover."""
 LEAST_DEVIATION: Final = 0.005
-"""Below it a series counts as constant, in shares of capacity or of the series' own scale (chosen)."""
+"""Deviation below which a series counts as constant, in shares of capacity or of the series' own scale (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Windows:
 
     Attributes
     ----------
-    inputs : (b, 12, 9), of about one in size. mean, deviation : (b, 1) that forecasts are scaled back by.
+    inputs : (b, 12, 9), of about one in size. mean, deviation : (b, 1) for scaling forecasts back.
     """
 
     inputs: np.ndarray[tuple[int, int, int], np.dtype[np.float32]]
@@ -61,7 +61,7 @@ def windows_of(past: Floats, origin_slot: Integers) -> Windows:
         slots % DAY_SLOTS / DAY_SLOTS - 0.5,
         slots // DAY_SLOTS % 7 / 7.0 - 0.5,
         *(np.broadcast_to(_autocorrelation(scaled, lag), shape) for lag in (1, 2, WINDOW)),
-        # The day before the slot that each step of the window will answer for.
+        # The day before the slot of each step of the window.
         (past[:, : 2 * WINDOW][:, WINDOW:] - mean) / deviation,
     ]
     return Windows(np.stack(columns, axis=2).astype(np.float32), mean, deviation)
@@ -74,8 +74,9 @@ def _autocorrelation(scaled: Floats, lag: int) -> Floats:
 
 
 def filled_forward(history: Floats) -> Floats:
-    """Return (n, t) with each missing slot as the last record before it; the first known one before there is any, and 0
-    for a series without a record."""
+    """Return (n, t) with each missing slot filled: the last record before it, else the first known one, and 0 for a
+    series without a record.
+    """
     known = np.isfinite(history)
     latest = np.where(known, np.arange(history.shape[1]), 0)
     np.maximum.accumulate(latest, axis=1, out=latest)

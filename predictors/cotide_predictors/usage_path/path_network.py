@@ -1,7 +1,7 @@
 """A trained network as arrays: forecasts with numpy alone, saved as npz without pickle.
 
-Called by the lab, and by whoever forecasts live; JAX is needed to train, never here. Invariant: the bytes of a network
-give the same forecasts as the network, and a file of other arrays is refused.
+Called by the lab, and by live forecasters; only training needs JAX. Invariant: the bytes of a network give the same
+forecasts as the network, and a file of other arrays is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PathNetwork:
 
     Attributes
     ----------
-    variant : a row of Table 7.4. parameters : arrays by name, as `shapes_of` has them.
+    variant : a row of Table 7.4. parameters : arrays by name, as in `shapes_of`.
     """
 
     variant: Variant
@@ -39,8 +39,8 @@ class PathNetwork:
 
         Parameters
         ----------
-        history : (n, t) slots before the origin, nan where there is no record; what is shorter than a day and an hour
-            is taken to have been before as it was first.
+        history : (n, t) slots before the origin, nan where there is no record; a history shorter than a day and an hour
+            is extended with its first value.
         origin_slot : number of the origin's slot from a midnight of the first weekday; default t.
         """
         slot = history.shape[1] if origin_slot is None else origin_slot
@@ -68,15 +68,15 @@ class PathNetwork:
         Raises
         ------
         ModelError
-            When it is no such file, or its arrays are not those of the variant it names.
+            When it is not such a file, or its arrays are not those of the variant it names.
         """
         if len(data) > _LARGEST_BYTES:
             raise ModelError(f"a path network is below {_LARGEST_BYTES} bytes, this has {len(data)}")
         found = read_arrays(data, "the path network")
-        said = str(found.pop("variant", ""))
-        variant = next((known for known in VARIANTS if known == said), None)
+        name = str(found.pop("variant", ""))
+        variant = next((known for known in VARIANTS if known == name), None)
         if variant is None:
-            raise ModelError(f"names the variant {said!r}; there are {', '.join(VARIANTS)}")
+            raise ModelError(f"names the variant {name!r}; there are {', '.join(VARIANTS)}")
         parameters = {name.removeprefix("parameter_"): array for name, array in found.items()}
         if {name: array.shape for name, array in parameters.items()} != shapes_of(variant):
             raise ModelError(f"the arrays are not those of {variant}")

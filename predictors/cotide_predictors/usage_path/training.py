@@ -1,8 +1,8 @@
-"""Trains a path network with JAX and optax, the extra ``cotide[lab]``; what comes out is plain arrays.
+"""Trains a path network with JAX and optax, the extra ``cotide[lab]``; the result is plain arrays.
 
-Called by the lab. Random windows of random series, mean squared error of the scaled path (eq. 7.27), Adam with clipped
-gradients and a rate that falls from 0.01 to 0.001 (Table 7.3; its 0.1 made Adam diverge). Invariant: windows lie wholly
-inside the history given; the same history, variant and seed give the same arrays on one machine.
+Called by the lab. It takes random windows of random series and the mean squared error of the scaled path (eq. 7.27).
+Adam has clipped gradients and a rate that falls from 0.01 to 0.001 (Table 7.3; its 0.1 made Adam diverge). Invariant:
+windows lie wholly inside the history given; the same history, variant and seed give the same arrays on one machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RATES: Final = (1e-2, 1e-3)
 STEPS: Final = 800
 """Chosen: the loss on the Azure series falls little after that."""
 FARTHEST: Final = 8.0
-"""Deviations beyond which a target is cut: one spike would else move all weights (chosen)."""
+"""Largest deviation of a target: without it one spike would move all weights (chosen)."""
 
 
 def trained(history: Floats, variant: Variant, *, seed: int = 0, steps: int = STEPS) -> PathNetwork:

@@ -1,6 +1,6 @@
-"""What the verbs share: the store, the registry of kinds, the open watches, the clock and the settings.
+"""The state that the verbs share: the store, the registry of kinds, the open watches, the clock and the settings.
 
-Made by the server; passed to every verb as its first argument. Invariant: nothing here knows HTTP.
+Made by the server; passed to every verb as its first argument. Invariant: this module does not know HTTP.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ if TYPE_CHECKING:
     from cotide_sim.apiserver.admission.admission_reviews import Reviewed
 
 _NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: without vowels and look-alikes, as Kubernetes has it."""
+"""Letters of generated names: without vowels and look-alikes, as in Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What can be chosen about the emulated cluster.
+    """The settings of the emulated cluster.
 
     Parameters
     ----------
     event_ttl_seconds : float
         Events older than this are deleted; a real API server's default is one hour.
-    bookmark_seconds : float
-        How often an open watch gets a bookmark.
+    bookmark_seconds : float Period of an open watch's bookmarks.
     version : str
         The Kubernetes version that `/version` claims.
     """
@@ -46,12 +45,12 @@ class Settings:
 
 @dataclass(slots=True)
 class Reviews:
-    """What is known of a request that had to wait for webhooks, when it is carried out again."""
+    """The known answers of a request that waited for webhooks, for its next run."""
 
     answers: dict[bytes, Reviewed] = field(default_factory=dict)
     """By question."""
     given: Json = field(default_factory=dict)
-    """Name, uid and time that the server gave a new object the first time, so that it keeps them."""
+    """Name, uid and time that the server first gave a new object, which keeps them."""
     rounds: int = 0
 
 
@@ -63,25 +62,25 @@ class WriteOptions:
     manager: str = "unknown"
     force: bool = False
     applies: bool = False
-    """Whether it is a server-side apply, which says itself who holds which field."""
+    """Whether it is a server-side apply, which sets the owners of fields itself."""
     strictness: str = "Warn"
     warnings: list[str] = field(default_factory=list)
     reviews: Reviews | None = None
 
 
 class WriteReview(Protocol):
-    """What `admission.Admission` does for the verbs."""
+    """The interface of `admission.Admission` for the verbs."""
 
     def mutate(self, write: Write, subresource: str) -> Json | None:
-        """Return a write's object as webhooks leave it, or None when none changes it."""
+        """Return a write's object after the changes of webhooks, or None without changes."""
         ...
 
     def validate(self, write: Write, subresource: str) -> None:
-        """Let every webhook look at a write's final form."""
+        """Show every webhook a write's final form."""
         ...
 
     def release(self, resource: Resource, version: str, entry: Entry, options: WriteOptions) -> None:
-        """Let webhooks look at a deletion."""
+        """Show webhooks a deletion."""
         ...
 
 
@@ -95,7 +94,7 @@ class Cluster:
         self.later: Callable[[float, Callable[[], None]], None] = lambda _seconds, _call: None
         """Runs a call after some seconds; the server sets it to its event loop's."""
         self.admission: WriteReview | None = None
-        """The webhooks; None while there are none."""
+        """The webhooks; None where there are none."""
         self.priority_default: tuple[str, int] = ("", 0)
         self._stamp: tuple[int, str] = (0, "")
 
@@ -145,7 +144,9 @@ class Cluster:
 
 @dataclass(slots=True)
 class Write:
-    """One write on its way to the store, as the rules of its kind see it; `old` is None for a new object."""
+    """One write on its way to the store, in the form that the rules of its kind take; `old` is None for a new
+    object.
+    """
 
     cluster: Cluster
     resource: Resource

@@ -1,4 +1,4 @@
-"""The answers that say no: one exception, made by one function per reason, rendered as a Kubernetes `Status`.
+"""The refusals: one exception, made by one function per reason, rendered as a Kubernetes `Status`.
 
 Raised by every verb and validator of the emulator and turned into an HTTP answer in one place (`dispatch`). It
 is an exception and not a value because it leaves a request from any depth; it never crosses a request.
@@ -23,7 +23,7 @@ CauseReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One fault of one field: where, which kind of fault, and the sentence."""
+    """One fault of one field: its place, its kind, and the sentence."""
 
     field: str
     message: str
@@ -31,7 +31,7 @@ class Cause:
 
 
 class Refusal(Exception):
-    """A request that is answered by a `Status` of failure."""
+    """A request that is answered with a `Status` of failure."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Refusal(Exception):
             self.details["retryAfterSeconds"] = retry_after_seconds
 
     def status(self) -> dict[str, Any]:
-        """Return the `Status` object that tells a client."""
+        """Return the `Status` object for a client."""
         answer: dict[str, Any] = {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message,
@@ -73,13 +73,13 @@ def success(message: str = "", details: dict[str, Any] | None = None, code: int 
     return answer
 
 
-def _who(resource: Resource, name: str) -> dict[str, Any]:
+def _named_details(resource: Resource, name: str) -> dict[str, Any]:
     return {"name": name, "kind": resource.plural} | ({"group": resource.group} if resource.group else {})
 
 
 def not_found(resource: Resource, name: str) -> Refusal:
     """404: no such object."""
-    return Refusal(404, "NotFound", f'{resource.qualified} "{name}" not found', details=_who(resource, name))
+    return Refusal(404, "NotFound", f'{resource.qualified} "{name}" not found', details=_named_details(resource, name))
 
 
 def no_such_path() -> Refusal:
@@ -89,7 +89,9 @@ def no_such_path() -> Refusal:
 
 def already_exists(resource: Resource, name: str) -> Refusal:
     """409: the name is taken."""
-    return Refusal(409, "AlreadyExists", f'{resource.qualified} "{name}" already exists', details=_who(resource, name))
+    return Refusal(
+        409, "AlreadyExists", f'{resource.qualified} "{name}" already exists', details=_named_details(resource, name)
+    )
 
 
 def conflict(resource: Resource, name: str, why: str) -> Refusal:
@@ -98,18 +100,18 @@ def conflict(resource: Resource, name: str, why: str) -> Refusal:
         409,
         "Conflict",
         f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}',
-        details=_who(resource, name),
+        details=_named_details(resource, name),
     )
 
 
 def stale(resource: Resource, name: str) -> Refusal:
-    """409: someone else wrote first."""
+    """409: another client wrote first."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(resource, name, why)
 
 
 def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> Refusal:
-    """422: the object was understood and is wrong; every fault is named. ``kind`` is what it claims to be."""
+    """422: the object was understood and is wrong; every fault is named. ``kind`` is its claimed kind."""
     kind = kind or resource.kind
     faults = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
     text = faults[0] if len(faults) == 1 else "[" + ", ".join(faults) + "]"
@@ -144,14 +146,14 @@ def bad_request(message: str) -> Refusal:
 
 def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Cause] = ()) -> Refusal:
     """403: understood and never allowed."""
-    details = _who(resource, name)
+    details = _named_details(resource, name)
     if causes:
         details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
     return Refusal(403, "Forbidden", f'{resource.qualified} "{name}" is forbidden: {why}', details=details)
 
 
 def expired(message: str) -> Refusal:
-    """410: the version or page asked for is no longer kept."""
+    """410: the requested version or page is no longer kept."""
     return Refusal(410, "Expired", message)
 
 

@@ -1,7 +1,7 @@
-"""The API server as one object: started, asked for its address, stopped.
+"""The API server as one object: start, address, stop.
 
-Called by the command `cotide apiserver` and by `testing`. Owns the socket, the timers and the parts; invariant:
-after `stop` no socket, timer or file is left open.
+Called by the command `cotide apiserver` and by `testing`. Owns the socket, the timers and the parts; invariant: after
+`stop` no socket, timer or file is left open.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from cotide_sim.apiserver.storage.seeding import seed
 from cotide_sim.apiserver.storage.store import Store
 
 EXPIRY_SECONDS: Final = 30.0
-"""Chosen: how often old events are looked for."""
+"""Chosen: the period of the search for old events."""
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether an address reaches this machine only."""
+    """Return whether an address is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -49,23 +49,18 @@ class ApiServer:
 
     Parameters
     ----------
-    host, port : str, int
-        Where to listen; port 0 lets the system choose.
-    token : str
-        The bearer token that every request must carry; empty lets everyone in.
-    tls : bool
-        Whether to serve https with a certificate of our own authority, made anew at each start.
-    data : Path, optional
-        The SQLite file that keeps the objects; without it they end with the server.
+    host, port : str, int Listening address; port 0 lets the system choose.
+    token : str The bearer token that every request must carry; empty permits every request.
+    tls : bool Whether to serve https with a certificate of our own authority, which is new at each start.
+    data : Path, optional The SQLite file for the objects; without it they end with the server.
     fault_endpoint : bool
         Whether `POST /_faults` plans faults.
-    expose : bool
-        Must be set, beside a token, to listen on anything but loopback.
+    expose : bool Required, together with a token, to listen on another address than loopback.
 
     Raises
     ------
     InputError
-        When the address is not loopback and it was not said that this is meant.
+        When the address is not loopback and `expose` or the token is missing.
     """
 
     def __init__(
@@ -114,12 +109,12 @@ class ApiServer:
         return kubeconfig_text(self.url, self.token, self._certificates.authority_pem if self._certificates else None)
 
     async def start(self) -> None:
-        """Read what was kept, and listen.
+        """Read the kept objects, and listen.
 
         Raises
         ------
         InputError
-            When the port is taken or the address is none of this machine.
+            When the port is taken or the address does not belong to this machine.
         """
         if self._file is not None:
             self._file.restore(self.cluster, self.reactions.serve)
@@ -146,7 +141,7 @@ class ApiServer:
         self._every(EXPIRY_SECONDS, self.reactions.expire_events)
 
     async def stop(self) -> None:
-        """End every connection, and write what is left to write."""
+        """End every connection, and write all pending changes."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -169,7 +164,7 @@ class ApiServer:
         await self.stop()
 
     def drop_watches(self, *, abruptly: bool = False) -> int:
-        """End every open watch (cut the connection when abruptly) and return how many there were."""
+        """End every open watch (cut the connection when abruptly) and return their number."""
         watchers = self.cluster.watches.all()
         for _, watcher in watchers:
             sink: Any = watcher.sink
@@ -202,7 +197,7 @@ def _listen_error(error: OSError, host: str, port: int) -> InputError | ClusterE
     if error.errno == errno.EADDRINUSE:
         return InputError(f"port {port} on {host} is in use; choose another (0 lets the system choose)", field="--port")
     if error.errno in (errno.EADDRNOTAVAIL, -2, -3):
-        return InputError(f"{host} is no address of this machine", field="--host")
+        return InputError(f"{host} is not an address of this machine", field="--host")
     if error.errno == errno.EACCES:
         return InputError(f"port {port} may not be used by this user; choose one above 1023", field="--port")
     return ClusterError(f"the API server can't listen on {host}:{port}: {error.strerror or error}")

@@ -1,6 +1,6 @@
 """The server for tests and benchmarks: in the same event loop, in a thread, or in a process of its own.
 
-Called by tests of all rooms. Invariant: what a block started has ended when the block is left.
+Called by tests of all packages. Invariant: everything that a block started has ended when the block is left.
 
 ::
 
@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 from cotide_sim.apiserver.server import ApiServer
 
 START_SECONDS: Final = 20.0
-"""Chosen: how long a server may take to answer before a test fails."""
+"""Chosen: time for a server's answer before a test fails."""
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ async def running_server(**options: Any) -> AsyncIterator[ApiServer]:
 
 @dataclass(frozen=True, slots=True)
 class ThreadedServer:
-    """A server whose loop runs in another thread."""
+    """A server with its loop in another thread."""
 
     server: ApiServer
     loop: asyncio.AbstractEventLoop
@@ -64,7 +64,7 @@ class ThreadedServer:
         return path
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function in the server's loop and return what it returns (faults, counts, dropped watches)."""
+        """Run a function in the server's loop and return its result (faults, counts, dropped watches)."""
 
         async def run() -> T:
             return function()

@@ -1,10 +1,10 @@
-"""Policies side by side in virtual time, with trained models: what the demo shows, for many seeds in a minute.
+"""A comparison of policies in virtual time, with trained models: the demo's result, for many seeds in a minute.
 
 Run as ``python -m cotide_sim.cluster.comparison --seeds 1,2,3 [--scenario slack] [--data DIR]``; data on stdout,
 progress on stderr. Position in the flow: around `world`. Invariant: for one seed every policy meets the same arrivals,
 machines and models.
 
-The models are trained as the demo trains them: on a profiling campaign, and with ``--data`` on the measured rows too.
+The models are trained as in the demo: on a profiling campaign, and with ``--data`` on the measured rows too.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from cotide_sim.workloads.plan import Plan
 from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario, plan_of, watchful
 
 POLICIES: Final = ("fifo", "random", "fifo-guarded", "random-guarded", "qpsm", "predictive")
-"""Compared where nobody names any."""
+"""The default policies of the comparison."""
 VIOLATIONS_SHARE: Final = 0.25
 """Violations of `qpsm` and `predictive` may be at most this share of a plain policy's: the objective of the demo."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedModels:
-    """A catalogue of just two models, whatever id is asked for."""
+    """A catalogue of just two models, under any id."""
 
     qos_model: QosForecaster
     completion_model: CompletionForecaster
@@ -57,7 +57,7 @@ class TrainedModels:
 
     @property
     def event(self) -> ModelsChanged:
-        """What tells an engine of them."""
+        """The event that announces them to an engine."""
         return ModelsChanged(self.qos_model.model_id, self.completion_model.model_id)
 
 
@@ -102,13 +102,15 @@ def compare(
 
 
 def config_of(policy: str, config: SchedulerConfig) -> SchedulerConfig:
-    """Return the configuration with another policy, and with knobs for these scenarios where it goes by slack."""
+    """Return the configuration with another policy, and with knobs for these scenarios where the policy plans by
+    slack.
+    """
     knobs = watchful(config.hierarchical or slack_knobs(policy)) if by_slack(policy) else None
     return replace(config, policy=policy, hierarchical=knobs)
 
 
 def missed(figures: dict[str, Summary], scenario: Scenario) -> list[str]:
-    """Return which of the demo's objectives were missed, in words; empty for none.
+    """Return the missed objectives of the demo as texts; empty for none.
 
     In the scenario ``latency`` `qpsm`, and in both `predictive`: time over the limit at most a quarter of that of each
     plain policy. In ``latency`` `qpsm`: less waiting than under either guarded policy. Of `predictive` and
@@ -137,7 +139,7 @@ def missed(figures: dict[str, Summary], scenario: Scenario) -> list[str]:
             continue
         if figures[ours]["online_evictions"]:
             faults.append(f"an online pod was evicted by {ours}")
-        # Where the other one overloads no node, there is nothing to do better.
+        # Where the other one overloads no node, no improvement is possible.
         if "fifo" in figures and figures[ours]["overload_slots"] >= max(1, figures["fifo"]["overload_slots"]):
             faults.append(f"overload slots of {ours} not below fifo")
     return faults

@@ -1,7 +1,7 @@
-"""The virtual clock: things that are due, in order of time, and first in first out at the same time.
+"""The virtual clock: values in order of their due time, first in first out at the same time.
 
-Called by `world`. Position in the flow: it says when the next fact happens. Invariant: time never goes back, and equal
-inputs give equal order, since ties are broken by the order of insertion.
+Called by `world`. Position in the flow: it decides when the next fact happens. Invariant: time never goes back, and
+equal inputs give equal order, since ties are broken by the order of insertion.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Timeline(Generic[Due]):
         return len(self._heap)
 
     def add(self, at_seconds: float, value: Due) -> None:
-        """Add what is due at a time; what lies in the past is due now."""
+        """Add a value that is due at a time; a time in the past is due now."""
         heapq.heappush(self._heap, (max(self.now, at_seconds), next(self._numbers), value))
 
     def next_due(self) -> float | None:
-        """Return when the next value is due; None when nothing is."""
+        """Return when the next value is due; None when the queue is empty."""
         return self._heap[0][0] if self._heap else None
 
     def move_to(self, now: float) -> list[Due]:
-        """Let time pass up to ``now`` and take out what is due by then, in order.
+        """Let time pass up to ``now`` and take out the values due by then, in order.
 
         Raises
         ------

@@ -1,19 +1,21 @@
 """Simulated machines: pods that run on them, how fast, how loaded, and when they finish.
 
 Called by the fake nodes (`kubelets`) with the demo's simulated clock and by `world` with a virtual one. Last step of
-the flow: what was bound becomes finish times, latencies and usage, which come back as events. Invariants: pure (time
-is passed in and never goes back); a job's lone seconds are worked exactly once; what happens doesn't depend on how
-often `advance` is called, because speeds change only at starts, stops, finishes and multiples of `STEP_SECONDS`.
+the flow: bound pods become finish times, latencies and usage, which come back as events. Invariants: pure (time is
+passed in and never goes back). A job's isolated seconds are worked exactly once. The outcome does not depend on the
+calls of `advance`: speeds change only at starts, stops, finishes and multiples of `STEP_SECONDS`.
 
-How fast a job runs (C millicores of the node, B asked for by its batch pods, S service pods with u cores in use)::
+How fast a job runs (C millicores of the node, B requested by its batch pods, S service pods with u cores in use)::
 
-    q = min(1, 1000 S / C)                              share of its time on a core that a service uses
-    g = min(1, max(0.05 C, C - 1000 u) / B)             what is left of the cpu that the batch pods ask for
+    q = min(1, 1000 S / C)
+    g = min(1, max(0.05 C, C - 1000 u) / B)
     speed = g * ((1 - q) / slowdown(type, 0, P') + q / slowdown(type, rate, P'))
-    h = min(1, (C - g B) / 1000 u)                      what the services get of the cpu that they could use
+    h = min(1, (C - g B) / 1000 u)
 
-with P' the pressure of the other batch pods and the rate that of a mean service pod. Batch load spreads evenly over the
-cores: then each service core is shared for min(1, B / C) of the time, which is the f of the latency models.
+Here q is the share of its time on a core that a service uses. The batch pods get the share g of their requested cpu,
+the services the share h of the cpu that they could use. P' is the pressure of the other batch pods, and the rate is
+that of a mean service pod. Batch load spreads evenly over the cores. Each service core is then shared for min(1, B / C)
+of the time, which is the f of the latency models.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ from cotide_sim.workloads.rates import Course
 __all__ = ["Finished", "MachinePark", "NodeUsage", "PodLoad", "PodUsage", "ServiceSample"]
 
 STEP_SECONDS: Final = 5.0
-"""Request rates are read anew this often for the speed of jobs; chosen: a twelfth of the usual minute of a trace."""
+"""Interval for re-reading request rates for the speed of jobs; chosen: a twelfth of the usual minute of a trace."""
 DEFAULT_LONE_SECONDS: Final = 30.0
-"""Run time of a finite pod that gives neither lone seconds nor a known type; chosen."""
+"""Run time of a finite pod with neither lone seconds nor a known type; chosen."""
 
 
 class MachinePark:
@@ -46,7 +48,7 @@ class MachinePark:
     Parameters
     ----------
     interference : the model of contention.
-    origin_seconds : when request rates begin and steps are counted from.
+    origin_seconds : when request rates and steps begin.
     noise : standard deviation of the log of measured latencies; 0 for none.
     seed : of the noise only.
     """
@@ -63,13 +65,13 @@ class MachinePark:
         self._finishes: list[tuple[float, str, int]] = []
         self._done: list[Finished] = []
         self._changed: dict[str, Machine] = {}
-        """Machines whose pods changed at this moment and whose speeds are still to be set, all in one go."""
+        """Machines with pods that changed at this moment; their speeds are set later, all in one go."""
         self._step = 0
         self._noise = noise
         self._generator = np.random.default_rng(seed)
 
     def add_node(self, name: str, millicores: int, memory_bytes: int) -> None:
-        """Add a machine; one that is known keeps its pods and takes the new size at the next change."""
+        """Add a machine; a known one keeps its pods and takes the new size at the next change."""
         known = self._machines.get(name)
         if known is not None:
             known.millicores, known.memory_bytes = millicores, memory_bytes
@@ -88,12 +90,12 @@ class MachinePark:
         return keys
 
     def start_pod(self, node: str, load: PodLoad, now: float) -> None:
-        """Start a pod on a machine; a key that runs already is left as it is.
+        """Start a pod on a machine; a key that runs already is left unchanged.
 
         Raises
         ------
         KeyError
-            When there is no such node: the driver asks for what it added only.
+            When there is no such node: the driver may name only nodes that it added.
         """
         machine = self._machines[node]
         self._advance_to(now)
@@ -126,9 +128,9 @@ class MachinePark:
         return True
 
     def advance(self, now: float) -> list[Finished]:
-        """Let time pass up to ``now`` and return what finished since the last call, in order of time and key.
+        """Let time pass up to ``now`` and return the finishes since the last call, in order of time and key.
 
-        A finish that fell in a `start_pod` or `stop_pod` in between is told here too.
+        The result includes a finish during an earlier `start_pod` or `stop_pod`.
         """
         self._advance_to(now)
         done, self._done = self._done, []
@@ -181,7 +183,9 @@ class MachinePark:
         ]
 
     def node_usage(self, now: float) -> list[NodeUsage]:
-        """Return what every machine uses at ``now``: services by their load, batch pods what they ask for or get."""
+        """Return the usage of every machine at ``now``: services by their load, batch pods by their requests or
+        shares.
+        """
         self._advance_to(now)
         usages = []
         for machine in self._machines.values():
@@ -195,7 +199,7 @@ class MachinePark:
         return usages
 
     def pod_usage(self, now: float) -> list[PodUsage]:
-        """Return what every pod uses at ``now``; the pods of a machine add up to its `node_usage`."""
+        """Return the usage of every pod at ``now``; the pods of a machine add up to its `node_usage`."""
         self._advance_to(now)
         usages = []
         for machine in self._machines.values():
@@ -230,7 +234,7 @@ class MachinePark:
             return
         while True:
             step = self._origin + (self._step + 1) * STEP_SECONDS
-            # At the moment itself speeds need not be set yet: more pods may start before anybody asks.
+            # At this very moment speeds need not be set yet: more pods may start before the next query.
             finish = self._next_known_finish() if self._now == now else self.next_finish()
             if finish is not None and finish <= min(step, now):
                 self._finish(finish)
@@ -295,7 +299,7 @@ class MachinePark:
             self._set_next_finish(machine, slowdowns)
 
     def _slowdowns(self, types: list[str], rates: list[float], others: list[float]) -> Iterator[tuple[float, float]]:
-        """Yield the slowdown of each job apart from a service and beside one; asked in one call."""
+        """Yield the slowdown of each job without a service and next to one, computed in one call."""
         count = len(types)
         if not count:
             return iter(())

@@ -1,7 +1,7 @@
-"""What running pods hold on each node of a simulated cluster, kept up with starts and ends.
+"""Resources that running pods hold on each node of a simulated cluster, updated with starts and ends.
 
-Called by `world`, which checks with it what a kubelet would check, and measures nodes by it. Invariant: the sums are
-those over the pods that run (whole numbers throughout, so the order of starts and ends leaves no trace).
+Called by `world`, for the checks of a kubelet and for measurements of nodes. Invariant: the sums are those over the
+running pods (whole numbers throughout, so the order of starts and ends leaves no trace).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Occupancy:
 
     Attributes
     ----------
-    asked, held : (2, N) millicores and bytes that online pods, and batch and gratis pods, ask for; read only.
+    asked, held : (2, N) millicores and bytes requested by online pods, and by batch and gratis pods; read only.
     """
 
     def __init__(self, nodes: Sequence[str]) -> None:
@@ -35,15 +35,15 @@ class Occupancy:
         self._count(node, pod, load, 1)
 
     def end(self, node: str, pod: Pod, load: PodLoad) -> None:
-        """Count a pod no more."""
+        """Remove a pod from the sums."""
         self._count(node, pod, load, -1)
 
-    def excess(self, node: str, arriving: Pod, there: Mapping[str, int]) -> tuple[str, int] | None:
-        """Return the first resource that a node would hold too much of with a further pod, and how much; else None."""
+    def excess(self, node: str, arriving: Pod, capacity: Mapping[str, int]) -> tuple[str, int] | None:
+        """Return the first resource that a further pod would overcommit on a node, and the amount; else None."""
         requested = self._requested[node]
         for resource, amount in arriving.requests:
             used = amount + requested.get(resource, 0)
-            if used > there.get(resource, 0):
+            if used > capacity.get(resource, 0):
                 return resource, used
         return None
 

@@ -1,7 +1,7 @@
-"""One simulated machine: its pods, what they ask for together, and how its cpu is shared.
+"""One simulated machine: its pods, the sum of their requests, and the division of its cpu.
 
-Called by `machine`, which moves all machines through time and owns the formula that the letters here refer to.
-Invariant: the sums over jobs and services are those of the pods that are there.
+Called by `machine`, which moves all machines through time and defines the formula of the letters here. Invariant: the
+sums over jobs and services are those of the present pods.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from cotide_sim.cluster.pod_load import PodLoad
 from cotide_sim.workloads.rates import Course
 
 BATCH_FLOOR: Final = 0.05
-"""Share of a node that its services can't take from batch pods, whatever their rate; chosen (a scheduler never starves
-a runnable process outright)."""
+"""Share of a node that its services cannot take from batch pods, at any rate; chosen (a scheduler never starves a
+runnable process outright).
+"""
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class Serving:
     load: PodLoad
     rate: Course
     cpu: Course | None
-    """Millicores; None: what the rate takes."""
+    """Millicores; None: by its rate."""
     origin: float
     core_seconds: float = 0.0
 
@@ -63,34 +64,34 @@ class Machine:
     kept: float = 1.0
     """h of the module's formula."""
     batch_millicores: int = 0
-    """Asked for by the jobs."""
+    """Requested by the jobs."""
     batch_memory_bytes: int = 0
     service_memory_bytes: int = 0
-    """Asked for by the services."""
+    """Requested by the services."""
     load_at: float = math.nan
-    """When ``load`` was worked out; nan when the services changed since."""
+    """When ``load`` was computed; nan when the services changed since."""
     load: tuple[float, float] = (0.0, 0.0)
     """Cores that the services could use, and their requests/s."""
     changing_services: int = 0
-    """Those whose load changes with time."""
+    """Services with a load that changes with time."""
 
     @property
     def has_changing_speeds(self) -> bool:
-        """Whether jobs run beside a service whose load changes with time."""
+        """Whether jobs run next to a service with a load that changes with time."""
         return self.changing_services > 0 and bool(self.jobs)
 
-    def add_service(self, one: Serving) -> None:
+    def add_service(self, service: Serving) -> None:
         """Take an online pod in."""
-        self.services[one.load.key] = one
-        self.changing_services += one.changes
-        self.service_memory_bytes += one.load.memory_bytes
+        self.services[service.load.key] = service
+        self.changing_services += service.changes
+        self.service_memory_bytes += service.load.memory_bytes
         self.load_at = math.nan
 
     def remove_service(self, key: str) -> None:
-        """Let an online pod go."""
-        one = self.services.pop(key)
-        self.service_memory_bytes -= one.load.memory_bytes
-        self.changing_services -= one.changes
+        """Remove an online pod."""
+        service = self.services.pop(key)
+        self.service_memory_bytes -= service.load.memory_bytes
+        self.changing_services -= service.changes
         self.load_at = math.nan
 
     def add_job(self, run: Running) -> None:
@@ -100,7 +101,7 @@ class Machine:
         self.batch_memory_bytes += run.load.memory_bytes
 
     def remove_job(self, key: str) -> Running:
-        """Let a finite pod go."""
+        """Remove a finite pod."""
         run = self.jobs.pop(key)
         self.batch_millicores -= run.load.millicores
         self.batch_memory_bytes -= run.load.memory_bytes

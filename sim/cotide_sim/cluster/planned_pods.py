@@ -1,4 +1,4 @@
-"""The pods of a plan: what the engine is told of each, and what it really does.
+"""The pods of a plan: the description for the engine, and the real load.
 
 Called by `world` when a service starts or a job arrives; the live demo makes manifests of the same plan instead. Pure.
 Invariant: a pod's load and its requests come from the same planned values; predictors see the requests only.
@@ -20,13 +20,13 @@ NAMESPACE: Final = "demo"
 
 @dataclass(frozen=True, slots=True)
 class PlannedPod:
-    """What the engine is told of a pod, and what it really does."""
+    """A pod's description for the engine, and its real load."""
 
     pod: Pod
     load: PodLoad
 
     def again(self, now: float) -> PlannedPod:
-        """Return the pod that takes its place when it was evicted."""
+        """Return the replacement of an evicted pod."""
         name = f"{self.pod.key}-again"
         return PlannedPod(self.pod._replace(key=name, uid=name, created_seconds=now), replace(self.load, key=name))
 
@@ -53,7 +53,9 @@ def pods_of_service(service: PlannedService, now: float) -> list[PlannedPod]:
 
 
 def pods_of_job(job: PlannedJob, now: float, *, reclaimed: bool) -> list[PlannedPod]:
-    """Return the pods of a job that arrives now; ``reclaimed``: they ask for reclaimed capacity, not for the plain."""
+    """Return the pods of a job that arrives now; ``reclaimed``: they request reclaimed capacity instead of plain
+    capacity.
+    """
     key = f"{NAMESPACE}/{job.name}"
     cpu, memory = (RECLAIMED_CPU, RECLAIMED_MEMORY) if reclaimed else (CPU, MEMORY)
     pods = []

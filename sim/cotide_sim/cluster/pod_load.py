@@ -1,4 +1,4 @@
-"""What pods do on simulated machines, and what is measured of them: the values that `machine` takes and gives.
+"""Loads of pods on simulated machines, and their measurements: the inputs and outputs of `machine`.
 
 Made by the fake nodes from annotations and by `world` from a plan; read by the exposition, the scorecard and tests.
 Invariant: frozen; times are simulated seconds.
@@ -13,24 +13,24 @@ from cotide_core.classes import WorkloadClass
 
 @dataclass(frozen=True, slots=True)
 class PodLoad:
-    """What a pod does once it runs on a machine.
+    """The load of a pod on a machine.
 
     Attributes
     ----------
     key : ``namespace/name``.
     cls : online pods serve requests until they are stopped; batch and gratis pods work off their lone seconds.
-    millicores, memory_bytes : what it asks for; a batch pod uses just that.
+    millicores, memory_bytes : its request; a batch pod uses just that.
     type, input_bytes : of a job.
     lone_seconds : run time on an idle machine; None: from the interference model, else `machine.DEFAULT_LONE_SECONDS`.
     rates : requests/s of an online pod at each step, linear between, starting again at the end; empty for none.
     rates_step_seconds : length of a step.
-    exit_code : how a finite pod ends.
+    exit_code : of a finite pod.
     rates_origin_seconds : when the first rate holds; None: the park's origin.
-    used_millicores : cpu that an online pod uses at each step, with the steps and the origin of its rates, whatever it
-        asks for; empty: what its rates take.
+    used_millicores : cpu usage of an online pod at each step, with the steps and the origin of its rates, independent
+        of its request; empty: by its rates.
     container : name of its (first) container, for metrics.
-    latency_factor, rate_factor : what is measured of an online pod is so many times the latency and the requests/s of
-        the service whose interference is modelled: one that answers more slowly, of fewer and larger requests.
+    latency_factor, rate_factor : factors of the measured latency and requests/s over those of the modelled service: an
+        online pod may answer more slowly, with fewer and larger requests.
     """
 
     key: str
@@ -61,7 +61,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSample:
-    """What would be measured of one online pod now."""
+    """A measurement of one online pod now."""
 
     key: str
     node: str
@@ -71,7 +71,7 @@ class ServiceSample:
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """What a node uses now; cpu never above its capacity.
+    """The usage of a node now; cpu never above its capacity.
 
     ``online_millicores`` and ``online_memory_bytes`` are the part of its online pods.
     """
@@ -85,7 +85,7 @@ class NodeUsage:
 
 @dataclass(frozen=True, slots=True)
 class PodUsage:
-    """What one pod uses now, and what it used of a core since its container started, in simulated core-seconds."""
+    """The usage of one pod now, and its cpu time since its container started, in simulated core-seconds."""
 
     key: str
     node: str

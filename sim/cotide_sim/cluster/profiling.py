@@ -1,12 +1,12 @@
-"""A profiling campaign: random mixes tried on one fake node, measured, and handed over as training samples.
+"""A profiling campaign: random mixes run on one fake node, are measured, and become training samples.
 
-Called by the demo and by experiments before a run, as an operator of a real cluster would profile job types before
-letting them share nodes. First step of the models' flow: physics to samples. Invariant: same arguments, same samples;
-the models see what a metrics system would show (rates, requests, types, sizes, noisy latencies), never the physics.
+Called by the demo and by experiments before a run, as an operator of a real cluster would profile job types before they
+share nodes. First step of the models' flow: physics to samples. Invariant: same arguments, same samples. The models see
+the data of a metrics system (rates, requests, types, sizes, noisy latencies), never the physics.
 
-With measured tables at hand, `measured_rows` adds what they say about the same situation: the grid's job never left
-the service's core, which is a node whose batch pods ask for all of it, so those rows count with a pressure of 1. Rows
-of the antagonist and PARSEC tables come from a slower machine, whose rates mean other loads, and stay out.
+With measured tables, `measured_rows` adds their rows for the same situation. The grid's job never left the service's
+core, like batch pods that request all of their node, so those rows count with a pressure of 1. Rows of the antagonist
+and PARSEC tables stay out: they come from a slower machine, where a rate means another load.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ from cotide_sim.workloads import sizing
 
 NODE_MILLICORES: Final = 8000
 RATES: Final = (1_000.0, 150_000.0)
-"""Requests/s that are tried, log-uniform in one half of the trials and uniform in the other; chosen around the
-plans' rates, up to four fifths of a core's saturation."""
+"""Range of requests/s, log-uniform in one half of the trials and uniform in the other; chosen around the plans' rates,
+up to four fifths of a core's saturation.
+"""
 NEIGHBOUR_SHARE: Final = 0.1
-"""Share of trials in which a second service runs on the node."""
+"""Share of trials with a second service on the node."""
 EMPTY_SHARE: Final = 0.08
 """Share of trials without any job."""
 MEASUREMENT_NOISE: Final = 0.1
-"""Standard deviation of the log of a measured p95; chosen, below the grid's (a repeat differs by 10-38 %) since a trial
-can be as long as one likes."""
+"""Standard deviation of the log of a measured p95; chosen, below the grid's (a repeat differs by 10-38 %), since a
+trial can be arbitrarily long.
+"""
 INPUT_BYTES: Final = (0.25e9, 64e9)
 
 
 def profile(
     interference: Interference, seed: int, *, qos_trials: int = 4000, completion_trials: int = 1500
 ) -> tuple[QosSamples, CompletionSamples]:
-    """Try random mixes and measure them.
+    """Run random mixes and measure them.
 
     Parameters
     ----------
     interference : the physics in force.
     seed : of all draws.
-    qos_trials, completion_trials : how many samples of each kind.
+    qos_trials, completion_trials : number of samples of each kind.
     """
     first, second = np.random.SeedSequence(seed).spawn(2)
     qos = _latencies(interference, np.random.default_rng(first), qos_trials)
@@ -121,7 +123,7 @@ def _latencies(interference: Interference, generator: np.random.Generator, trial
 
 
 def _run_times(interference: Interference, generator: np.random.Generator, trials: int) -> CompletionSamples:
-    """Run one job a trial to its end beside a service of constant rate and other jobs that go on for ever."""
+    """Run one job a trial to its end, next to a service of constant rate and other endless jobs."""
     types = []
     sizes, rates, pressure, seconds = np.zeros((4, trials))
     for trial in range(trials):

@@ -1,20 +1,20 @@
-"""The figures by which policies are compared: waiting, violations, use of cpu, jobs finished.
+"""The figures for the comparison of policies: waiting, violations, use of cpu, finished jobs.
 
-Called by `world` (virtual time) and by the live demo, with what each observes; both so report the same arithmetic. Last
-step of the flow. Invariant: pure; times are simulated seconds and never go back; observing the same fact of a pod
+Called by `world` (virtual time) and by the live demo with their observations, so that both use the same arithmetic.
+Last step of the flow. Invariant: pure; times are simulated seconds and never go back; observing the same fact of a pod
 again changes nothing. A pod is named by any key that is never used for another pod.
 
-- Waiting is summed over every batch and gratis pod: from arrival to start, or to the end of the run (or to its
-  deletion) if it never started.
-- An online pod's latest sample stands until its next one, at most `HOLD_SECONDS`; the violation ratio is the time over
-  the limit as a share of the time for which there was a sample, over all online pods.
+- Waiting is summed over every batch and gratis pod: from arrival to start, or to the end of the run or its deletion if
+  it never started.
+- An online pod's latest sample holds until its next one, at most for `HOLD_SECONDS`. The violation ratio is the time
+  over the limit as a share of the time with a sample, over all online pods.
 - A service without a ready pod is over its limit: from its arrival on, that time counts once for each of its replicas,
   in both sums.
-- Cpu in use is the mean over time of the cluster's share, each observation standing until the next.
-- An overload slot is a slot of a node in which it was seen overloaded at least once: its online pods used, and its
-  batch and gratis pods were allocated, more together than the node physically has of cpu or of memory (Jiang et al.,
-  section I). Slots lie end to end from the start of the run.
-- Online evictions are evicted pods of class online, whoever evicted them.
+- Cpu in use is the mean over time of the cluster's share; each observation holds until the next.
+- An overload slot is a slot of a node with at least one observed overload. Then the usage of its online pods and the
+  allocation of its batch and gratis pods exceed the node's cpu or memory (Jiang et al., section I). Slots lie end to
+  end from the start of the run.
+- Online evictions are evicted pods of class online, with any cause.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from cotide_core.classes import WorkloadClass
 
 HOLD_SECONDS: Final = 60.0
-"""A sample older than this says nothing any more; chosen above every sampling period in use."""
+"""A sample expires at this age; chosen above every sampling period in use."""
 SLOT_SECONDS: Final = 300.0
-"""Slot of Jiang et al., in which overloads are counted unless a run says otherwise."""
+"""Slot of Jiang et al., the default for counting overloads."""
 ROUNDING: Final = 1.0 + 1e-9
-"""A load that is exactly the capacity, summed in floats, is no overload."""
+"""A load that equals the capacity, summed in floats, is no overload."""
 
 
 class Summary(TypedDict):
@@ -48,14 +48,16 @@ class Summary(TypedDict):
     overload_slots: int
     online_evictions: int
     services_never_ran: list[str]
-    """Services that arrived and of which no pod was ever ready, sorted."""
+    """Services that arrived and never had a ready pod, sorted."""
     online_pods_waiting: int
     """Online pods without a node at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """What a node bears and has, in millicores and bytes: real use of online pods, allocation of all others."""
+    """The load and the capacity of a node, in millicores and bytes: real use of online pods, allocation of all
+    others.
+    """
 
     node: str
     online_millicores: float
@@ -67,15 +69,17 @@ class NodeLoad:
 
     @property
     def overloaded(self) -> bool:
-        """Whether it bears more than it has, of cpu or of memory."""
+        """Whether the load exceeds the capacity, of cpu or of memory."""
         cpu = self.online_millicores + self.allocated_millicores
         memory = self.online_memory_bytes + self.allocated_memory_bytes
         return cpu > self.millicores * ROUNDING or memory > self.memory_bytes * ROUNDING
 
 
-def overloaded(borne: NDArray[np.float64], there: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return (N,) `NodeLoad.overloaded` of nodes by (2, N) cpu and memory that they bear, and (2, 1) that each has."""
-    return np.asarray((borne > there * ROUNDING).any(axis=0))
+def overloaded(load: NDArray[np.float64], capacity: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return (N,) `NodeLoad.overloaded` of nodes by their (2, N) load of cpu and memory, and the (2, 1) capacity of
+    each.
+    """
+    return np.asarray((load > capacity * ROUNDING).any(axis=0))
 
 
 @dataclass(slots=True)
@@ -118,7 +122,7 @@ class _Presence:
 
 
 class Scorecard:
-    """Collects what happened in one run that began at ``start_seconds``; what is earlier does not count.
+    """Collects the facts of one run that began at ``start_seconds``; earlier facts do not count.
 
     Overloads are counted in slots of ``slot_seconds``.
     """
@@ -151,7 +155,7 @@ class Scorecard:
             self._waiting_since.setdefault(pod, now_seconds)
 
     def observe_service_arrival(self, service: str, replicas: int, now_seconds: float) -> None:
-        """A service exists that wants so many replicas; until one is ready it is over its limit."""
+        """A service exists that wants this number of replicas; until one is ready it is over its limit."""
         self._presence.setdefault(service, _Presence(replicas, max(self._start, now_seconds)))
 
     def observe_ready(self, pod: str, service: str, now_seconds: float) -> None:
@@ -176,7 +180,7 @@ class Scorecard:
         self._bound.add(pod)
 
     def observe_started(self, pod: str, now_seconds: float) -> None:
-        """A pod started to run and waits no longer."""
+        """A pod started to run, and its waiting ends."""
         self._waited_until.setdefault(pod, now_seconds)
 
     def observe_succeeded(self, pod: str, job: str) -> None:
@@ -184,7 +188,7 @@ class Scorecard:
         self._succeeded.setdefault(job, set()).add(pod)
 
     def observe_evicted(self, pod: str, now_seconds: float) -> None:
-        """A pod was taken off its node."""
+        """A pod was evicted from its node."""
         del now_seconds
         self._evicted.add(pod)
 
@@ -209,7 +213,7 @@ class Scorecard:
         self._cpu = (max(self._start, now_seconds), share)
 
     def observe_node(self, load: NodeLoad, now_seconds: float) -> None:
-        """What a node bears was measured."""
+        """The load of a node was measured."""
         if now_seconds >= self._start and load.overloaded:
             self._overloads.add((load.node, int((now_seconds - self._start) // self._slot_seconds)))
 
@@ -226,7 +230,7 @@ class Scorecard:
         return {name: over / measured if measured > 0 else 0.0 for name, (over, measured) in sorted(totals.items())}
 
     def summary(self, end_seconds: float) -> Summary:
-        """Return the figures up to ``end_seconds``, the end of the run; what is still open is counted up to there."""
+        """Return the figures up to ``end_seconds``, the end of the run; open intervals count up to there."""
         for service in self._services.values():
             service.book(end_seconds)
         for presence in self._presence.values():

@@ -1,13 +1,12 @@
-"""What a usage feed and a forecaster tell the engine in virtual time: samples, forecasts of a slot, published slack.
+"""The events of a usage feed and a forecaster in virtual time: samples, forecasts of a slot, published slack.
 
-Called by `world` at each measurement when the policy goes by slack. The live operator does the same from a metrics page
-or a Prometheus; both use `cotide_predictors.host_load` (slots, models), and neither has a clock in here. The
-flow is: measurements -> NodeUsageSampled, NodeForecasted, NodeUpserted -> `Scheduler.handle`.
+Called by `world` at each measurement when the policy plans by slack. The live operator does the same from a metrics
+page or a Prometheus; both use `cotide_predictors.host_load` (slots, models), which has no clock. The flow is:
+measurements -> NodeUsageSampled, NodeForecasted, NodeUpserted -> `Scheduler.handle`.
 
-What is offered to batch and gratis pods as ``cotide.dev/reclaimed-*`` comes from the formula that the engine plans with
-(`cotide_core.state.host_load.offered`). Until the first slot has ended nothing is forecast, and what online pods ask
-for takes the peak's place. Invariants: offers lie between nothing and the node; the same measurements give the same
-events.
+The offer to batch and gratis pods as ``cotide.dev/reclaimed-*`` comes from the formula that the engine plans with
+(`cotide_core.state.host_load.offered`). Until the first slot has ended there is no forecast, and the requests of online
+pods replace the peak. Invariants: offers lie between nothing and the node; the same measurements give the same events.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ AHEAD_SLOTS: Final = (2, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class PeakRule:
-    """What is planned with as the peak of a node's online pods.
+    """The rule for the planned peak of a node's online pods.
 
     Attributes
     ----------
     quantile : of the forecast.
-    horizon_slots : slots ahead whose peak is forecast.
-    ahead_slots : longer horizons whose peaks are told beside it, for policies that look as far as a job runs.
-    ahead_quantile : of the longer horizons; None for that of the coming slot.
-    reserve_share : of a node that is kept free above what is used now, without any forecast; None to forecast.
+    horizon_slots : slots ahead that the forecast peak covers.
+    ahead_slots : longer horizons with forecasts of their own, for policies that look as far as a job runs.
+    ahead_quantile : of the longer horizons; None for the quantile of the coming slot.
+    reserve_share : of a node that stays free above the present usage, without any forecast; None to forecast.
     """
 
     quantile: Quantile = "p90"
@@ -68,14 +67,14 @@ class NodeLoads:
 
 
 class SlotForecasts:
-    """Forecasts of like nodes.
+    """Forecasts of nodes of the same kind.
 
     Parameters
     ----------
-    nodes : as they are without reclaimed capacity.
+    nodes : without their reclaimed capacity.
     capacity : (2,) millicores and bytes of each node.
     slot_seconds : length of a slot, a multiple of the measuring period.
-    rule : the peak that is planned with.
+    rule : of the planned peak.
     capacity_share : of a node that may be planned with.
     """
 
@@ -107,7 +106,7 @@ class SlotForecasts:
         """Of the online pods' peaks."""
 
     def measure(self, loads: NodeLoads, now: float) -> list[Event]:
-        """Return what the engine is told of a measurement."""
+        """Return the events of a measurement."""
         reserve = self._rule.reserve_share
         closed = self._take(loads, now) if reserve is None else True
         events: list[Event] = [
@@ -132,7 +131,7 @@ class SlotForecasts:
         return events
 
     def _take(self, loads: NodeLoads, now: float) -> bool:
-        """Note the measurement; whether it ended a slot."""
+        """Note the measurement; return whether it ended a slot."""
         ended = False
         for clocks, values in ((self._online, loads.used), (self._batch, loads.held)):
             for (clock, model), shares in zip(clocks, values / self._capacity, strict=True):

@@ -1,14 +1,14 @@
 """A cluster in virtual time: a plan, simulated machines and the real engine, without HTTP.
 
-Called by experiments and tests (and by `cotide simulate` later); the live demo plays the same plan through the API. One
-direction, as everywhere::
+Called by experiments and tests (and by `cotide simulate` later); the live demo plays the same plan through the API. The
+flow has one direction, as everywhere::
 
     plan and machines -> events -> Scheduler.handle -> instructions -> machines -> events
 
-Nothing else feeds back: what the engine learns of a start, a finish or a latency it learns from an event. For a policy
-that goes by slack, pods of jobs ask for reclaimed capacity, and `slot_forecasts` tells what online pods of each node
-use and will use. Invariants: the same arguments give the same run; every pod of a job runs once,
-unless it is evicted: then it goes on for its grace period, and starts over under a new name.
+There is no other feedback: the engine learns of a start, a finish or a latency from an event. For a policy that plans
+by slack, pods of jobs request reclaimed capacity, and `slot_forecasts` reports the present and the forecast usage of
+each node's online pods. Invariants: the same arguments give the same run. Every pod of a job runs once, unless it is
+evicted: then it goes on for its grace period, and starts over under a new name.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ from cotide_sim.interference.model import Interference
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 
 SAMPLE_SECONDS: Final = 5.0
-"""How often latencies, rates and cpu are measured; chosen: the fake nodes' metrics, 4 times a second at speed 20."""
+"""Period of measuring latencies, rates and cpu; chosen: the fake nodes' metrics, 4 times a second at speed 20."""
 NODE_MILLICORES: Final = 8000
 NODE_MEMORY_BYTES: Final = 32 << 30
 NODE_PODS: Final = 110
 LEAD_SECONDS: Final = 60.0
-"""Services start this long before the run; what happens then is not scored."""
+"""Services start this long before the run; that time is not scored."""
 GRACE_SECONDS: Final = 1.0
-"""How long an evicted pod takes to end, as on the fake nodes (`kubelets.residents.STOP_SECONDS`)."""
+"""Time that an evicted pod takes to end, as on the fake nodes (`kubelets.residents.STOP_SECONDS`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run came to.
+    """The result of a run.
 
     Attributes
     ----------
     summary : the figures.
     violations : share of time over its limit, by service.
-    cycles, instructions : calls of the engine, and what it decided.
+    cycles, instructions : calls of the engine, and its decisions.
     """
 
     summary: Summary
@@ -91,12 +91,12 @@ class World:
     models : ids that the catalogue knows; None leaves the engine with its heuristics.
     nodes : 8-core nodes with 32 GiB.
     noise : standard deviation of the log of measured latencies.
-    listener : told of each cycle (a ledger, a collector of samples); must not change anything.
-    slot_seconds : of overload slots, and of forecasts where the policy goes by slack.
-    peak : what such a policy plans with as the peak of online pods.
+    listener : called with each cycle (a ledger, a collector of samples); must not change anything.
+    slot_seconds : of overload slots, and of forecasts where the policy plans by slack.
+    peak : the rule of such a policy for the planned peak of online pods.
     run_times : forecasts run times from habits, as the live operator's does; None leaves them to the completion model.
-    rates : forecasts request rates, as the live operator's does; it is told what the services saw before the run. None
-        leaves the engine with the rates that were measured last.
+    rates : forecasts request rates, as the live operator's does; it also learns the services' rates from before the
+        run. None leaves the engine with the latest measured rates.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class World:
         Raises
         ------
         RuntimeError
-            When the engine asks for something impossible (a pod bound twice, a node over its capacity): a fault of
-            the engine that must not pass for a result.
+            When the engine decides something impossible (a pod bound twice, a node over its capacity): a fault of the
+            engine that must not pass for a result.
         """
         self._set_stage()
         end = self._plan.duration_seconds
@@ -160,7 +160,7 @@ class World:
             self._cycle()
             moments = (self._timeline.next_due(), self._park.next_finish(), self._scheduler.next_wakeup(self._now))
             following = min((moment for moment in moments if moment is not None), default=end)
-            # Work left at this very moment is taken up again at once, after the events that it caused.
+            # Work that is left at this very moment is taken up again at once, after its own events.
             self._pass_time(min(end, max(self._now, following)))
         return Run(self._score.summary(end), self._score.violation_ratio_by_service(), self._cycles, self._instructions)
 
@@ -211,7 +211,7 @@ class World:
             forecasts = self._run_times.arrived(events, self._scheduler.completion_forecaster)
             events += [] if forecasts is None else [forecasts]
         if self._rates is not None:
-            # Rates of the lead are no past of the run's: there the course of each service wraps around.
+            # Rates of the lead do not belong to the run's past: there the course of each service wraps around.
             ahead = self._rates.take(events if self._now >= 0.0 else _without_rates(events), max(0.0, self._now))
             events += [] if ahead is None else [ahead]
         instructions = self._scheduler.handle(events, self._now)
@@ -245,12 +245,14 @@ class World:
         self._emit(pod._replace(node=bind.node, phase=PodPhase.RUNNING, started_seconds=self._now))
 
     def _check_capacity(self, node: str, arriving: Pod) -> None:
-        """Refuse what a kubelet would refuse: here it is a fault, since nobody else binds."""
-        there = {CPU: NODE_MILLICORES, MEMORY: NODE_MEMORY_BYTES, **self._published.get(node, {})}
-        excess = self._occupancy.excess(node, arriving, there)
+        """Refuse the pods that a kubelet would refuse: here this is a fault, since the engine alone binds."""
+        capacity = {CPU: NODE_MILLICORES, MEMORY: NODE_MEMORY_BYTES, **self._published.get(node, {})}
+        excess = self._occupancy.excess(node, arriving, capacity)
         if excess is not None:
             resource, used = excess
-            raise RuntimeError(f"{node} would hold {used} of {there.get(resource, 0)} {resource} with {arriving.key}")
+            raise RuntimeError(
+                f"{node} would hold {used} of {capacity.get(resource, 0)} {resource} with {arriving.key}"
+            )
 
     def _evict(self, evict: Evict) -> None:
         pod = self._pods[evict.key]
@@ -306,12 +308,12 @@ class World:
         self._timeline.add(self._now + SAMPLE_SECONDS, self._measure)
 
     def _measure_nodes(self, usage: Sequence[NodeUsage], *, scored: bool) -> None:
-        """Compare what each node bears with what it has, and feed the forecasts."""
+        """Compare each node's load with its capacity, and feed the forecasts."""
         asked, held = self._occupancy.asked.copy(), self._occupancy.held.copy()
         real = np.array([[node_usage.online_millicores, node_usage.online_memory_bytes] for node_usage in usage]).T
         if scored:
-            there = np.array([[NODE_MILLICORES], [NODE_MEMORY_BYTES]], np.float64)
-            for row in np.flatnonzero(overloaded(real + held, there)).tolist():
+            capacity = np.array([[NODE_MILLICORES], [NODE_MEMORY_BYTES]], np.float64)
+            for row in np.flatnonzero(overloaded(real + held, capacity)).tolist():
                 (cpu, memory), (held_cpu, held_memory) = real[:, row].tolist(), held[:, row].tolist()
                 load = NodeLoad(
                     self._nodes[row], cpu, memory, held_cpu, held_memory, NODE_MILLICORES, NODE_MEMORY_BYTES

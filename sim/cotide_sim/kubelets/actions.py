@@ -1,4 +1,4 @@
-"""What fake nodes have to tell an API server about their pods.
+"""The actions of fake nodes on an API server for their pods.
 
 Made by `residents`, carried out by `writer`, which keeps the order for each pod.
 """
@@ -21,7 +21,7 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class RemovePod:
-    """Nothing of the pod runs any more: delete it for good."""
+    """No container of the pod runs any more: delete it permanently."""
 
     key: str
     uid: str

@@ -1,10 +1,10 @@
-"""Whether a pod fits on its node, judged and worded as a kubelet does.
+"""Whether a pod fits on its node, with the checks and the wording of a kubelet.
 
-Called by `residents` when a bound pod is first seen. A scheduler that works from stale or wrong numbers is caught
-here: the pod fails with ``OutOfcpu`` and the like, and whoever owns it must make another one. Pure.
+Called by `residents` when a bound pod is first seen. It catches a scheduler that works from stale or wrong numbers: the
+pod fails with ``OutOfcpu`` and the like, and its owner must create another one. Pure.
 
-The order of the checks and their words are those of the kubelet's general predicates (pods, cpu, memory, then the
-rest; node selector and affinity; NoExecute taints):
+The order of the checks and their texts are those of the kubelet's general predicates (pods, cpu, memory, then the rest;
+node selector and affinity; NoExecute taints):
 https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/lifecycle/predicate.go
 """
 
@@ -21,7 +21,9 @@ from cotide_sim.kubelets.node_affinity import wants_node
 
 _FIRST: Final = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)
 PRESSURE_ANNOTATION: Final = "cotide.dev/fake-pressure"
-"""On a fake node: its kubelet is under this pressure (``DiskPressure``, say) and has not told so in its status yet."""
+"""On a fake node: its kubelet is under this pressure (for example ``DiskPressure``) and has not reported it in its
+status yet.
+"""
 
 Amounts = Mapping[str, int]
 """Resource to engine integer: millicores for cpu, bytes, pieces."""
@@ -29,7 +31,7 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a kubelet does not take a pod: ``status.reason`` and ``status.message`` of the failed pod."""
+    """Why a kubelet refuses a pod: ``status.reason`` and ``status.message`` of the failed pod."""
 
     reason: str
     message: str
@@ -37,7 +39,7 @@ class Refusal:
 
 @dataclass(slots=True)
 class NodeRoom:
-    """What one node offers and what its pods have taken; ``taken`` never includes finished pods."""
+    """The capacity of one node and the part that its pods have taken; ``taken`` never includes finished pods."""
 
     name: str
     allocatable: dict[str, int]
@@ -48,27 +50,27 @@ class NodeRoom:
     taken: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def take(self, requests: Amounts) -> None:
-        """Count a pod in."""
+        """Add a pod's requests."""
         for name, amount in requests.items():
             self.taken[name] += amount
         self.taken[PODS] += 1
 
     def give_back(self, requests: Amounts) -> None:
-        """Count a pod out."""
+        """Subtract a pod's requests."""
         for name, amount in requests.items():
             self.taken[name] -= amount
         self.taken[PODS] -= 1
 
     def refusal(self, spec: PodSpec, requests: Amounts) -> Refusal | None:
-        """Return why the pod can't run here, or None when it can."""
+        """Return why the pod cannot run here, or None when it can."""
         if self.pressure and (self.pressure != "MemoryPressure" or not (requests.get(CPU) or requests.get(MEMORY))):
-            # Under memory pressure alone a kubelet still takes pods that ask for something.
+            # Under memory pressure alone a kubelet still takes pods with a request.
             return Refusal("Evicted", f"Pod was rejected: The node had condition: [{self.pressure}]. ")
         wanted = {**requests, PODS: 1}
         rest = sorted(name for name in wanted if name not in _FIRST)
         for name in (*_FIRST, *rest):
             amount = wanted.get(name, 0)
-            # A kubelet leaves out extended resources that no device plugin of its node announced.
+            # A kubelet ignores extended resources that no device plugin of its node announced.
             capacity = self.allocatable.get(name)
             if not amount or (capacity is None and name in rest):
                 continue
@@ -100,11 +102,11 @@ def tolerates(toleration: TolerationObject, taint: TaintObject) -> bool:
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Return what a pod as a whole asks for, per resource, as the API defines it.
+    """Return the requests of a pod as a whole, per resource, as the API defines them.
 
     Containers run together, sidecars (restartable init containers) with them. Other init containers run one after
-    another before, beside the sidecars started so far: the larger of both counts. Overhead comes on top.
-    Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    another before, together with the sidecars started so far: the larger of both counts. Overhead comes on top. Source:
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
     total: dict[str, int] = {}
     for container in spec.containers:
@@ -112,7 +114,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     if spec.init_containers:
         total = _with_init_containers(total, spec.init_containers)
     if spec.resources is not None:
-        # Pod-level requests stand for the whole pod where they are given.
+        # Pod-level requests replace those of the containers where they are given.
         total |= _amounts(spec.resources.requests)
     _add(total, _amounts(spec.overhead))
     return total
@@ -133,7 +135,7 @@ def _with_init_containers(together: dict[str, int], init_containers: Iterable[Co
 
 
 def _container_requests(container: Container) -> dict[str, int]:
-    # A limit without a request asks for as much as it limits: the API server's own default.
+    # A limit without a request counts as the request: the API server's own default.
     return _amounts({**container.resources.limits, **container.resources.requests})
 
 

@@ -1,7 +1,7 @@
-"""How far a pod is that an earlier process of ours left running.
+"""The progress of a pod that an earlier process of the fake nodes left running.
 
-Called by `residents` when a pod is first seen. The API's times are cut to seconds, which simulated time stretches
-into many; so the exact start of a container travels in its id (see `statuses`).
+Called by `residents` when a pod is first seen. The API's times are cut to seconds, which simulated time stretches into
+many. The exact start of a container is therefore part of its id (see `statuses`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotide_sim.kubelets.statuses import CONTAINER_ID
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What the API tells of a pod that an earlier process of ours left running; wall seconds."""
+    """The API's data on a pod that an earlier process of the fake nodes left running; wall seconds."""
 
     started_seconds: float
     since_seconds: float
@@ -25,12 +25,12 @@ class Adopted:
 
 
 def adopted(pod: PodObject) -> Adopted | None:
-    """Return how far a pod is, or None when it does not run yet.
+    """Return the progress of a pod, or None when it does not run yet.
 
     Raises
     ------
     InputError
-        When its start time is no time.
+        When its start time is not a time.
     """
     if pod.status.phase != "Running" or pod.status.start_time is None:
         return None
@@ -42,7 +42,9 @@ def adopted(pod: PodObject) -> Adopted | None:
 
 
 def as_set(pod: PodObject) -> PodSpec:
-    """Return a pod's spec with what its containers hold instead of what they ask for, where their status tells it."""
+    """Return a pod's spec with the resources that its containers hold, in the place of their requests, where their
+    status has them.
+    """
     held = {status.name: status.resources for status in pod.status.container_statuses if status.resources is not None}
     containers = tuple(
         replace(container, resources=held.get(container.name, container.resources)) for container in pod.spec.containers

@@ -46,5 +46,5 @@ class SimulatedClock:
         return self.origin_seconds + (seconds - self.origin_seconds) / self.speed
 
     def wait_seconds(self, until: float) -> float:
-        """Return how many wall seconds it takes until a simulated time; 0 when it has passed."""
+        """Return the wall seconds until a simulated time; 0 when it has passed."""
         return max(0.0, self.to_wall(until) - self._wall())

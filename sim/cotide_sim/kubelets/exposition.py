@@ -1,11 +1,11 @@
-"""What the fake nodes measure, in the Prometheus text format, and the page that serves it.
+"""The measurements of the fake nodes in the Prometheus text format, and the page that serves them.
 
 Called by `fleet`; read by the operator's usage feed, by the demo and by a Prometheus. The page is computed at most
-every 250 ms of the wall, however often it is asked for, and never takes more than a tenth of the time: with ten
-thousand pods it takes 0.1 s, and is a second old at most.
+every 250 ms of the wall, for any number of requests, and takes at most a tenth of the time. With ten thousand pods it
+takes 0.1 s, and is at most a second old.
 
-``container_*`` are a kubelet's (cAdvisor's) names, so that a Prometheus rule written for a cluster works here. Theirs
-is a counter, and a Prometheus takes rates by the wall's clock; with simulated time that passes s times as fast, the
+``container_*`` are a kubelet's (cAdvisor's) names, so that a cluster's Prometheus rule works here. cAdvisor's metric is
+a counter, and a Prometheus takes rates by the wall's clock. With simulated time that passes s times as fast, the
 counter therefore grows by 1/s of the simulated core-seconds: ``rate(container_cpu_usage_seconds_total[1m])`` is the
 number of cores in use at any speed, averaged over s simulated minutes.
 """
@@ -24,7 +24,7 @@ from cotide_sim.cluster.machine import MachinePark, NodeUsage, PodUsage, Service
 
 REFRESH_SECONDS: Final = 0.25
 SHARE_OF_TIME: Final = 10.0
-"""Chosen: pauses are so many times as long as the work."""
+"""Pause after a computation, as a multiple of its time; chosen."""
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -41,7 +41,7 @@ def metrics_text(
     Parameters
     ----------
     counters : (name, help, value) of each counter of the fleet itself.
-    pod_usage : of all pods that run.
+    pod_usage : of all running pods.
     speed : simulated seconds in a second of the wall.
     """
     nodes = [(f'{{node="{_label(node_usage.node)}"}}', node_usage) for node_usage in usage]
@@ -134,8 +134,7 @@ class MetricsPage:
 
     Parameters
     ----------
-    park : MachinePark
-        What is measured.
+    park : MachinePark The measured machines.
     now : callable
         The simulated time.
     counters : callable
@@ -155,7 +154,7 @@ class MetricsPage:
         self._text, self._stale_at = "", float("-inf")
 
     def text(self) -> str:
-        """Return the page, as old as the class says at most."""
+        """Return the page, at most as old as the class docstring states."""
         began = time.monotonic()
         if began >= self._stale_at:
             now = self._now()
@@ -168,12 +167,12 @@ class MetricsPage:
 
 
 async def serve(page: MetricsPage, healthy: Callable[[], bool], host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Serve ``/metrics`` and ``/healthz``; return what to clean up, and the port in use.
+    """Serve ``/metrics`` and ``/healthz``; return the runner to clean up, and the port in use.
 
     Raises
     ------
     InputError
-        When the port can't be had: as `cotide operator` says it.
+        When the port is not available: the same message as `cotide operator`.
     """
 
     async def metrics(request: web.Request) -> web.Response:

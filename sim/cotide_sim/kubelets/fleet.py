@@ -1,8 +1,8 @@
-"""The fake nodes as one process: reflectors in, the residents' state machine, the writer out, time in between.
+"""The fake nodes as one process: watches in, the residents' state machine, the writer out, time in between.
 
-Called by `cotide nodes` and by tests. All pods come through one watch, however many nodes there are, because a watch
-for each of a thousand nodes would cost the server a thousand filters for every pod. Invariant: only this module's
-event loop touches the residents; they never see a socket.
+Called by `cotide nodes` and by tests. All pods come through one watch, for any number of nodes, because a watch for
+each of a thousand nodes would cost the server a thousand filters for every pod. Invariant: only this module's event
+loop touches the residents; they never see a socket.
 
 ::
 
@@ -38,24 +38,24 @@ from cotide_sim.kubelets.writer import PodWriter
 _LOG = logging.getLogger(__name__)
 
 LONGEST_NAP_SECONDS: Final = 0.25
-"""Wall seconds after which physics moves on even when nothing is due; chosen, the metrics page's refresh."""
+"""Wall seconds after which physics moves on even without an event; chosen, the metrics page's refresh."""
 SHORTEST_NAP_SECONDS: Final = 0.005
-"""Finishes this close together are told in one go; chosen."""
+"""Finishes this close together are handled in one go; chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """What to run.
+    """The settings of a fleet.
 
     Attributes
     ----------
     count, name_prefix : nodes ``<prefix>0`` to ``<prefix><count-1>``.
-    on : how many of them are on at the start, the first ones; None for all.
-    shape : what each node looks like.
+    on : number of nodes that are on at the start, the first ones; None for all.
+    shape : of each node.
     interference : the physics of contention.
     origin_seconds, speed : the simulated clock; origin None is now.
     metrics_host, metrics_port : where to serve metrics; port None for nowhere, 0 for any.
-    cleanup : take the nodes out of the cluster at the end.
+    cleanup : remove the nodes from the cluster at the end.
     """
 
     interference: Interference
@@ -83,8 +83,7 @@ class Fleet:
     ----------
     client : KubeClient
         An open client.
-    settings : FleetSettings
-        What to run.
+    settings : FleetSettings The nodes to run.
     """
 
     def __init__(self, client: KubeClient, settings: FleetSettings) -> None:
@@ -107,12 +106,12 @@ class Fleet:
     async def run(self, stop: asyncio.Event) -> None:
         """Register the nodes and run their pods until ``stop`` is set.
 
-        The port of the metrics is bound first: where it is taken, no node is left behind.
+        The port of the metrics is bound first: where it is taken, no node is left in the cluster.
 
         Raises
         ------
         ClusterError
-            When the server is unreachable at the start, or refuses us.
+            When the server is unreachable at the start, or refuses the request.
         InputError
             When the port of the metrics is taken.
         """
@@ -125,30 +124,30 @@ class Fleet:
                 stopping.cancel()
         if self.settings.cleanup:
             await self._registration.unregister()
-            _LOG.info("took the nodes out of the cluster")
+            _LOG.info("removed the nodes from the cluster")
 
     async def switch_on(self, name: str, labels: Mapping[str, str]) -> None:
-        """Register a node that is off, with these labels besides those of its shape.
+        """Register a node that is off, with these labels in addition to those of its shape.
 
         Raises
         ------
         ClusterError
-            When the server refuses, or can't be reached.
+            When the server refuses, or is unreachable.
         """
         await self._registration.register_one(self._numbers[name], name, labels)
 
     async def switch_off(self, name: str) -> None:
-        """Take a node out of the cluster; its pods stop."""
+        """Remove a node from the cluster; its pods stop."""
         await self._registration.unregister_one(name)
 
     def succeed(self, pod: PodObject) -> None:
-        """Let a running pod of our nodes end its work now, and say so."""
+        """Let a running pod of our nodes end its work now; return whether it did."""
         self.residents.succeed(pod, self.clock.now())
         self._flush()
 
     @asynccontextmanager
     async def _metrics(self) -> AsyncIterator[None]:
-        """Serve the metrics page beside the body, where that is wanted."""
+        """Serve the metrics page while the body runs, where a port is given."""
         host, port = self.settings.metrics_host, self.settings.metrics_port
         if port is None:
             yield
@@ -176,7 +175,7 @@ class Fleet:
             await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
             failed = next((task for task in tasks if task.done()), None)
             if failed is not None:
-                # None of the tasks ends on its own: whatever it was, the caller must know.
+                # None of the tasks ends on its own: the caller must see any error.
                 await failed
         finally:
             for task in tasks:
@@ -214,7 +213,7 @@ class Fleet:
         self.residents.add_node(room, host_address(number))
 
     async def _follow_pods(self) -> None:
-        # A pod that comes before its node would be taken for somebody else's.
+        # A pod that arrives before its node would count as another kubelet's.
         await self._nodes_known.wait()
         async for batch in self._pods.batches():
             now = self.clock.now()
@@ -279,7 +278,7 @@ class Fleet:
 
 
 async def _unless(stopping: asyncio.Task[bool], work: Coroutine[None, None, None]) -> bool:
-    """Do the work unless told to stop first; return whether it was done."""
+    """Do the work unless stopped first; return whether it was done."""
     task = asyncio.create_task(work)
     await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not task.done():
@@ -292,12 +291,12 @@ async def _unless(stopping: asyncio.Task[bool], work: Coroutine[None, None, None
 
 @asynccontextmanager
 async def running_fleet(client: KubeClient, settings: FleetSettings) -> AsyncIterator[Fleet]:
-    """Run a fleet beside the body: it is ready when the body starts, and stopped when it ends.
+    """Run a fleet together with the body: it is ready when the body starts, and stopped when the body ends.
 
     Raises
     ------
     ClusterError
-        When the fleet fails before it is ready, or meanwhile.
+        When the fleet fails before it is ready, or during the body.
     """
     fleet, stop = Fleet(client, settings), asyncio.Event()
     running = asyncio.create_task(fleet.run(stop))

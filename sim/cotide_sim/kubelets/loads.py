@@ -1,8 +1,7 @@
-"""What a bound pod will do on its machine, read from its labels and annotations.
+"""The load of a bound pod on its machine, read from its labels and annotations.
 
-Called by `residents`. A pod is finite when its class is batch or gratis, when ``sim.cotide.dev/lone-seconds`` says
-how long it takes, or when it is not meant to run for ever (``restartPolicy`` other than Always); any other runs
-until it is deleted. Pure.
+Called by `residents`. A pod is finite when its class is batch or gratis, when ``sim.cotide.dev/lone-seconds`` gives its
+run time, or when its ``restartPolicy`` is other than Always; any other runs until it is deleted. Pure.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def pod_load(pod: PodObject, requests: Amounts, interference: Interference) -> P
     Raises
     ------
     InputError
-        When an annotation can't be read; names it.
+        When an annotation cannot be read; names it.
     """
     notes = pod.metadata.annotations
     lone = _number(notes, LONE_SECONDS, minimum=0.0)

@@ -1,9 +1,9 @@
-"""Machines that are switched on and off over HTTP, and are nodes of a live API server while they are on.
+"""Machines that are switched on and off over HTTP, and that are nodes of a live API server while they are on.
 
 Used by tests, the chaos runs and the simulated day of capacity. A node actuator's webhook posts ``{"action", "subject",
-"kind"}`` here; a machine that was started boots, which may be late or fail, and registers as a node with the order's
-label. Answers get lost or arrive twice as `Mishaps` says. Invariants: an id that was started is not started again,
-which `started` counts; a machine whose node has joined is not cancelled; the same seed, the same mishaps in the same
+"kind"}`` here. A started machine boots, which may be late or fail, and registers as a node with the order's label.
+Answers get lost or arrive twice as configured in `Mishaps`. Invariants: a started id is not started again, which
+`started` counts; a machine is not cancelled after its node has joined; the same seed gives the same mishaps in the same
 order of requests.
 """
 
@@ -28,24 +28,24 @@ OK, GONE, FAILED, NOT_NOW, SILENT = 200, 410, 422, 409, 503
 AT_FIRST: Final = "at first"
 """The order of a machine that was on from the beginning."""
 LATE_FACTOR: Final = 10.0
-"""A late boot takes so many times as long; as `fake_nodes` has it."""
+"""Factor of a late boot, as in `fake_nodes`."""
 
 
 class Power(Protocol):
-    """What makes a node of a machine, and takes it away: `fleet.Fleet`."""
+    """Turns a machine into a node, and removes it: `fleet.Fleet`."""
 
     async def switch_on(self, name: str, labels: Mapping[str, str]) -> None:
-        """Register the node with these labels besides its own."""
+        """Register the node with these labels in addition to its own."""
         ...
 
     async def switch_off(self, name: str) -> None:
-        """Take the node out of the cluster; its pods stop."""
+        """Remove the node from the cluster; its pods stop."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """Machines of one type: their nodes' names, of which the first ``on`` are on."""
+    """Machines of one type: the names of their nodes; the first ``on`` of them are on."""
 
     power: Power
     names: Sequence[str]
@@ -54,7 +54,7 @@ class Rack:
 
 @dataclass(slots=True)
 class _Machine:
-    """A machine: the order that it was started for, and the node that it is."""
+    """A machine: the order that it was started for, and its node."""
 
     node: str
     order: str = ""
@@ -63,13 +63,13 @@ class _Machine:
 
 @dataclass(slots=True)
 class Switched:
-    """What was done, for those who check it.
+    """The actions so far, for checks.
 
     Attributes
     ----------
-    started : how often a machine was begun for each order. stopped : how often each node was switched off.
+    started : number of starts for each order. stopped : number of switch-offs of each node.
     lost : pods that ran on a node when it was switched off, ``namespace/name``, other than those that had ended.
-    most : by type, how many machines were on or booting at one time.
+    most : by type, the largest number of machines that were on or booting at one time.
     """
 
     started: Counter[str] = field(default_factory=Counter)
@@ -109,11 +109,11 @@ class MachineRoom:
     async def handle(self, request: web.Request) -> web.Response:
         """Answer a webhook."""
         if self._rng.uniform() < self.mishaps.silent / 2.0:
-            return web.Response(status=SILENT)  # as if it had never arrived
+            return web.Response(status=SILENT)  # as if the request had never arrived
         asked = orjson.loads(await request.read())
         times = 2 if self._rng.uniform() < self.mishaps.twice else 1
         status = SILENT
-        for _ in range(times):  # a gateway that tries again delivers twice
+        for _ in range(times):  # a gateway that retries delivers twice
             status = await self.do(asked["action"], asked["subject"], asked["kind"])
         return web.Response(status=SILENT if self._rng.uniform() < self.mishaps.silent else status)
 
@@ -132,7 +132,7 @@ class MachineRoom:
             return GONE
         if self.switched.started[order]:
             return OK
-        machine = next((one for one in self._machines[kind] if not one.order), None)
+        machine = next((candidate for candidate in self._machines[kind] if not candidate.order), None)
         if machine is None:
             return FAILED
         self.switched.started[order] += 1
@@ -142,8 +142,8 @@ class MachineRoom:
         late = LATE_FACTOR if self._rng.uniform() < self.mishaps.late else 1.0
         machine.order = order
         machine.boot = asyncio.create_task(self._boot(machine, kind, late * self.mishaps.boot_seconds / self._speed))
-        begun = sum(bool(one.order) for one in self._machines[kind])
-        self.switched.most[kind] = max(self.switched.most[kind], begun)
+        started = sum(bool(candidate.order) for candidate in self._machines[kind])
+        self.switched.most[kind] = max(self.switched.most[kind], started)
         return OK
 
     async def _boot(self, machine: _Machine, kind: str, wall_seconds: float) -> None:
@@ -152,11 +152,11 @@ class MachineRoom:
             try:
                 await self._racks[kind].power.switch_on(machine.node, {self._label: machine.order})
                 return
-            except ClusterError:  # a kubelet tries for as long as it runs
+            except ClusterError:  # a kubelet retries for as long as it runs
                 await asyncio.sleep(0.1)
 
     def _cancel(self, order: str, kind: str) -> int:
-        machine = next((one for one in self._machines[kind] if one.order == order), None)
+        machine = next((candidate for candidate in self._machines[kind] if candidate.order == order), None)
         if machine is not None and machine.boot is not None:
             if machine.boot.done():
                 return NOT_NOW
@@ -166,7 +166,7 @@ class MachineRoom:
         return GONE
 
     async def _stop(self, node: str, kind: str) -> int:
-        machine = next(one for one in self._machines[kind] if one.node == node)
+        machine = next(candidate for candidate in self._machines[kind] if candidate.node == node)
         if not machine.order:
             return GONE
         pods = await self._client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
@@ -176,7 +176,7 @@ class MachineRoom:
         return OK
 
     async def vanish(self, kind: str, node: str) -> None:
-        """Take a machine away as a broken one goes: its node is deleted, and its pods with it."""
+        """Remove a machine as if it broke: its node is deleted, and its pods with it."""
         await self._off(next(machine for machine in self._machines[kind] if machine.node == node), kind)
 
     async def _off(self, machine: _Machine, kind: str) -> None:
@@ -184,7 +184,7 @@ class MachineRoom:
         machine.order, machine.boot = "", None
 
     def booting(self) -> int:
-        """Return how many machines have been started and are no node yet."""
+        """Return the number of started machines that are not a node yet."""
         return sum(machine.boot is not None and not machine.boot.done() for machine in self._all())
 
     def on(self, kind: str) -> list[str]:

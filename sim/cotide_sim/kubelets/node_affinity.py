@@ -1,7 +1,7 @@
-"""Whether a node is one that a pod asks for: node selector and required node affinity.
+"""Whether a node is eligible for a pod: node selector and required node affinity.
 
-Called by `admission`. Written apart from the scheduler's own rules on purpose: a fake node that judged with the
-scheduler's code could never show it to be wrong. Pure.
+Called by `admission`. Written separately from the scheduler's own rules on purpose: a fake node with the scheduler's
+code could never prove it wrong. Pure.
 """
 
 from __future__ import annotations

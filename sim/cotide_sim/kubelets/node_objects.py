@@ -1,7 +1,7 @@
 """The API objects of a fake node: Node and Lease, as a kubelet registers them.
 
-Called by `registration` and `fleet`. Pure. A fake node can be told from a real one by the label and annotation
-``cotide.dev/fake-node``; nothing else about it differs, so that what works here works on real nodes.
+Called by `registration` and `fleet`. Pure. The label and annotation ``cotide.dev/fake-node`` distinguish a fake node
+from a real one. There is no other difference, so that what works here works on real nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAKE_LABEL: Final = "cotide.dev/fake-node"
 LEASE_SECONDS: Final = 40
 """A kubelet's lease duration."""
 _FIRST_ADDRESS: Final = IPv4Address("198.18.0.1")
-"""RFC 2544 sets 198.18.0.0/15 aside for device tests: no real host answers there."""
+"""RFC 2544 reserves 198.18.0.0/15 for device tests: no real host answers there."""
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -30,7 +30,7 @@ _CONDITIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """What every node of a fleet looks like."""
+    """The properties of every node of a fleet."""
 
     millicores: int = 8000
     memory_bytes: int = 32 * 2**30
@@ -107,7 +107,7 @@ def heartbeat_conditions(wall_seconds: float, *, first: bool = False) -> list[di
 
 
 def lease_object(name: str, node_uid: str, wall_seconds: float) -> dict[str, Any]:
-    """Return a node's Lease; it goes when the node goes."""
+    """Return a node's Lease; it is deleted with the node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}
     return {
         "apiVersion": "coordination.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""Put fake nodes into a cluster, keep them alive, and take them out again.
+"""Put fake nodes into a cluster, keep them alive, and remove them again.
 
 Called by `fleet`. Registers with bounded concurrency; renews every Lease in turn, spread evenly over the interval, so
 that a thousand nodes make a steady trickle instead of a burst. Invariant: a node that is not marked as ours is
@@ -48,10 +48,8 @@ class Registration:
     ----------
     client : KubeClient
         An open client.
-    names : sequence of str
-        Of the nodes.
-    shape : NodeShape
-        What they look like.
+    names : sequence of str Of the nodes.
+    shape : NodeShape Their properties.
     renew_seconds : float
         Wall seconds between two renewals of one lease.
     """
@@ -62,10 +60,10 @@ class Registration:
         self._client, self._names, self._shape = client, names, shape
         self._renew_seconds = renew_seconds
         self._alive: dict[str, tuple[int, str]] = {}
-        """Name to number and uid, of those that are registered."""
+        """Name to number and uid, of the registered nodes."""
 
     async def register(self) -> None:
-        """Create all nodes and leases, or take over those that an earlier process of ours left.
+        """Create all nodes and leases, or take over those of an earlier process of the fake nodes.
 
         Raises
         ------
@@ -80,7 +78,7 @@ class Registration:
         await _in_parallel(partial(self.unregister_one, name) for name in list(self._alive))
 
     def lost(self, name: str) -> bool:
-        """Forget a node that somebody deleted; False when it was not ours."""
+        """Forget a node that another client deleted; return False when it is not of this fleet."""
         return self._alive.pop(name, None) is not None
 
     async def heartbeat(self) -> None:
@@ -106,7 +104,7 @@ class Registration:
         try:
             await beat(name)
         except ClusterError as error:
-            # The next round tries again; a node that stays silent shows as NotReady, which is then the truth.
+            # The next round tries again; a node that stays silent is NotReady in the API, which is then true.
             _LOG.warning("heartbeat of node %s: %s", name, error)
 
     async def _namespace(self) -> None:
@@ -119,7 +117,7 @@ class Registration:
             await _unless_exists(self._client.create("/api/v1/namespaces", body))
 
     async def register_one(self, number: int, name: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Create one node and its lease; ``labels`` besides those of the shape."""
+        """Create one node and its lease; ``labels`` are added to those of the shape."""
         shape = replace(self._shape, labels={**self._shape.labels, **labels})
         body = node_object(name, number, shape, time.time())
         created = await _unless_exists(self._client.create("/api/v1/nodes", body))
@@ -131,7 +129,7 @@ class Registration:
         node = _node_in(created, name)
         status = node_status(name, number, self._shape, time.time())
         if not status["allocatable"].items() <= node.status.allocatable.items():
-            # As a kubelet does: extended resources and conditions that others wrote there stay.
+            # As a kubelet does: extended resources and conditions of other writers stay.
             created = await self._client.patch(f"/api/v1/nodes/{name}/status", {"status": status}, "strategic")
             node = _node_in(created, name)
         uid = node.metadata.uid
@@ -171,7 +169,7 @@ def _node_in(answer: Any, name: str) -> NodeObject:
     Raises
     ------
     ClusterError
-        When it is none: what a proxy says to everything, for example.
+        When it is not a node: for example a proxy's uniform answer.
     """
     node = typed(answer, NodeObject, "node")
     if node.metadata.name != name or not node.metadata.uid:
@@ -180,7 +178,7 @@ def _node_in(answer: Any, name: str) -> NodeObject:
 
 
 async def _unless_exists(creation: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return what was created, or None when it existed already."""
+    """Return the created object, or None when it existed already."""
     try:
         return await creation
     except ApiError as error:
@@ -190,7 +188,7 @@ async def _unless_exists(creation: Awaitable[dict[str, Any]]) -> dict[str, Any] 
 
 
 async def _in_parallel(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Run all jobs, a bounded number at a time; the first failure ends the rest and is raised as it is."""
+    """Run all jobs, a bounded number at a time; the first failure ends the rest and is raised unchanged."""
     gate = asyncio.Semaphore(_CONCURRENCY)
 
     async def one(job: Callable[[], Awaitable[None]]) -> None:

@@ -1,6 +1,6 @@
-"""The pods of all fake nodes and what becomes of them: the kubelets' state machine, without any I/O.
+"""The pods of all fake nodes and their fates: the kubelets' state machine, without any I/O.
 
-Called by `fleet` with what the API server tells and with the time; what is to be written goes to `outbox`.
+Called by `fleet` with the objects of the API server and with the time; writes go to `outbox`.
 
 ::
 
@@ -9,17 +9,17 @@ Called by `fleet` with what the API server tells and with the time; what is to b
       v
     running --> Succeeded | Failed           (work done, exit code, or its active deadline)
       |  ^
-      |  `-- back-off                        (container ended, restartPolicy says again)
+      |  `-- back-off                        (container ended, restartPolicy allows it)
       v
     stopping --> Succeeded | Failed --> let go (deletionTimestamp: deleted, evicted, preempted)
 
-While it runs a pod may be resized (`resizing`): a node counts what it granted, and tries what it put off when room is
-given back. What a pod does goes on as before. Where the API shows a pod that runs as not ready (the node controller
-takes readiness from the pods of a node that seems dead), it is told again, as a kubelet does that is back.
-Whatever became of a pod is told before it is let go, as a kubelet does: a finalizer may keep it for those who need it.
-Invariants: a node's room counts exactly the residents that are not finished; a pod is told apart by its uid, so that a
-new one of the same name never inherits anything. Pods that already run when they are first seen are adopted:
-an earlier process of ours left them, and they go on from their start time. Times are simulated seconds.
+A running pod may be resized (`resizing`): a node counts the granted resources, and retries deferred resizes when room
+is given back. The pod's work goes on as before. The API may show a running pod as not ready, since the node controller
+takes readiness from the pods of a node that seems dead. Its status is then sent again, as by a kubelet that is back.
+The end of a pod is reported before it is let go, as a kubelet does: a finalizer may keep the pod for its readers.
+Invariants: a node's room counts exactly the residents that are not finished. Pods are distinguished by uid, so that a
+new one of the same name never inherits any state. Pods that already run when they are first seen are adopted from an
+earlier process of the fake nodes, and go on from their start time. Times are simulated seconds.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ from cotide_sim.kubelets.statuses import ContainerRun, PodSite
 _LOG = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 1.0
-"""How long a pod takes to end once it is told to, if its grace period allows that long; chosen."""
+"""Time from the stop of a pod to its end, if its grace period allows that long; chosen."""
 BACK_OFF_SECONDS: Final = (10.0, 300.0)
 """First and longest wait before a container is started again: a kubelet's own values."""
 RECONCILE_SECONDS: Final = 10.0
-"""After which a status is told again that somebody else changed: a kubelet's own period (pkg/kubelet/status)."""
+"""Period after which a status that another client changed is sent again: a kubelet's own period
+(pkg/kubelet/status).
+"""
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -80,11 +82,13 @@ class _Resident:
     setting: bool = False
     """A grant is on its way to the containers."""
     resized: bool = False
-    """Conditions of resizes were written, and must be taken back when they no longer hold."""
+    """Conditions of resizes were written, and must be removed when they no longer hold."""
     ready_since: float | None = None
-    """When readiness was given back after somebody took it; None where nobody did in this run of its container."""
+    """When readiness was restored after another client took it; None where this did not happen in this run of its
+    container.
+    """
     unready: bool = False
-    """The API shows it as not ready, and a timer is set to tell again."""
+    """The API shows it as not ready, and a timer is set to send the status again."""
 
 
 class Residents:
@@ -104,12 +108,12 @@ class Residents:
         self._host_ips: dict[str, str] = {}
         self._residents: dict[str, _Resident] = {}
         self._settled: set[str] = set()
-        """Uids of pods that ended or were refused, so that echoes from before our write do nothing."""
+        """Uids of pods that ended or were refused, so that echoes from before our write have no effect."""
         self._removed: set[str] = set()
-        """Uids of pods whose removal was asked for; finalizers may keep them in the API for long."""
+        """Uids of pods with a requested removal; finalizers may keep them in the API for long."""
         self._timers: list[tuple[float, str, str, _Timer]] = []
         self._deferred: dict[str, dict[str, None]] = {}
-        """By node the pods whose resize was put off, the longest first."""
+        """By node the pods with a deferred resize, the longest first."""
         self._addresses = 0
         self.outbox: list[Action] = []
         self.started_total = self.finished_total = self.refused_total = 0
@@ -118,7 +122,7 @@ class Residents:
         return len(self._residents)
 
     def rooms(self) -> list[NodeRoom]:
-        """Return what each node has, and what its kubelet counts as taken."""
+        """Return the capacity of each node, and the part that its kubelet counts as taken."""
         return list(self._rooms.values())
 
     def add_node(self, room: NodeRoom, host_ip: str) -> None:
@@ -131,7 +135,7 @@ class Residents:
         self._rooms[name], self._host_ips[name] = room, host_ip
 
     def remove_node(self, name: str, now: float) -> None:
-        """Take a node away; its pods stop and are removed, as a cluster's garbage collector would do it."""
+        """Remove a node; its pods stop and are removed, as a cluster's garbage collector would do it."""
         self._rooms.pop(name, None)
         for key, resident in [item for item in self._residents.items() if item[1].node == name]:
             self._leave(key, resident, now)
@@ -139,7 +143,7 @@ class Residents:
         self._park.remove_node(name)
 
     def observe_all(self, pods: Iterable[PodObject], now: float) -> None:
-        """Observe the pods of a first list: those that run keep their room before others are admitted."""
+        """Observe the pods of a first list: running pods keep their room before others are admitted."""
         order = sorted(pods, key=lambda pod: (pod.status.phase != "Running", pod.metadata.creation_timestamp or ""))
         for pod in order:
             self.observe(pod, now)
@@ -170,7 +174,7 @@ class Residents:
             self._compare(key, resident, pod, now)
 
     def succeed(self, pod: PodObject, now: float) -> None:
-        """Let a pod end its work now, where something else than `MachinePark` is its work."""
+        """Let a pod end its work now, where its work is not that of `MachinePark`."""
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
         resident = self._residents.get(key)
         if resident is not None and resident.uid == pod.metadata.uid and not resident.stopping:
@@ -186,7 +190,7 @@ class Residents:
         self._removed.discard(pod.metadata.uid)
 
     def advance(self, now: float) -> None:
-        """Let time pass: finish pods whose work is done, and fire stops, restarts and deadlines that are due."""
+        """Let time pass: finish pods with completed work, and fire stops, restarts and deadlines that are due."""
         for finished in self._park.advance(now):
             self._ended(finished)
         while self._timers and self._timers[0][0] <= now:
@@ -207,7 +211,7 @@ class Residents:
                 self._give_readiness_back(key, resident, at)
 
     def next_event(self) -> float | None:
-        """Return when something is due if nothing changes before, or None."""
+        """Return the next due time if nothing changes before, or None."""
         times = [self._timers[0][0]] if self._timers else []
         finish = self._park.next_finish()
         if finish is not None:
@@ -237,7 +241,7 @@ class Residents:
             restarts = before.restarts
         left = load
         if load.isolated_seconds is not None:
-            # Adopted: how far it got under contention is not known; the time it ran counts as if it had run alone.
+            # Adopted: its progress under contention is unknown; the time it ran counts as if it had run alone.
             left = replace(load, isolated_seconds=max(0.0, load.isolated_seconds - (now - since)))
         containers = tuple(
             (container.name, container.image, as_json(container.resources)) for container in spec.containers
@@ -299,7 +303,7 @@ class Residents:
     def _conclude(
         self, key: str, resident: _Resident, at: float, code: int, *, reason: str = "", message: str = ""
     ) -> None:
-        """Give up a pod's room, and tell how it ended."""
+        """Give up a pod's room, and report how it ended."""
         self._leave(key, resident, at)
         self._settled.add(resident.uid)
         status = statuses.finished(
@@ -315,7 +319,7 @@ class Residents:
         self.outbox.append(WriteStatus(key, resident.uid, status))
 
     def _resize(self, key: str, resident: _Resident, requests: dict[str, int], now: float) -> None:
-        """Answer a wish: grant it, put it off or refuse it."""
+        """Answer a resize request: grant, defer or refuse it."""
         room = self._rooms.get(resident.node)
         if room is None:
             return
@@ -340,7 +344,7 @@ class Residents:
             self._retry(resident.node, now)
 
     def _set(self, key: str, resident: _Resident, at: float) -> None:
-        """Let the containers have what was granted."""
+        """Give the containers the granted resources."""
         resident.setting = False
         granted = dict(resident.granted)
         shown = tuple((name, image, as_json(granted[name])) for name, image, _ in resident.site.containers)
@@ -348,7 +352,9 @@ class Residents:
         self.outbox.append(WriteStatus(key, resident.uid, self._status(resident, at)))
 
     def _compare(self, key: str, resident: _Resident, pod: PodObject, now: float) -> None:
-        """Note whether the API shows a pod as not ready whose container runs; what we told may be on its way still."""
+        """Note whether the API shows a pod as not ready while its container runs; our own status may still be on its
+        way.
+        """
         ready = next((condition.status for condition in pod.status.conditions if condition.type == "Ready"), "")
         unready = ready == "False" and resident.back_off_seconds is None
         if unready and not resident.unready:
@@ -362,7 +368,7 @@ class Residents:
             self.outbox.append(WriteStatus(key, resident.uid, self._status(resident, at)))
 
     def _retry(self, node: str, now: float) -> None:
-        """Try what was put off on a node again: room was given back."""
+        """Retry the deferred resizes of a node: room was given back."""
         for key in list(self._deferred.get(node, ())):
             resident = self._residents.get(key)
             if resident is None or resident.stopping:

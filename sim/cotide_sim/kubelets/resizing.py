@@ -1,14 +1,14 @@
-"""What a kubelet does with a resize: grant it, put it off, or refuse it for good; and how it says so.
+"""A kubelet's handling of a resize: it grants, defers or permanently refuses it, and reports the result.
 
-Called by `residents`. Pure. A wish beyond what the node has at all is Infeasible; one that does not fit beside the
-other pods is Deferred, and tried again when room is given back; what fits is put aside at once and set a moment later::
+Called by `residents`. Pure. A request beyond the node's capacity is Infeasible. One that does not fit with the other
+pods is Deferred, and retried when room is given back. One that fits is reserved at once and set a moment later::
 
     none --wish--> Infeasible | Deferred       condition PodResizePending; the pod keeps what it holds
       |               (a new wish, or for Deferred room that was given back: from the start)
       `--wish that fits--> in progress --RESIZE_SECONDS--> set      condition PodResizeInProgress until then
 
 Source: k8s.io/kubernetes v1.35.4, pkg/kubelet/allocation (handlePodResourcesResize, canResizePod). Not imitated: resize
-policies that restart a container, and actuation that fails.
+policies that restart a container, and failures to set the resources.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from cotide_kube.objects import PodSpec, Resources
 from cotide_sim.kubelets.admission import Amounts, NodeRoom, Refusal
 
 RESIZE_SECONDS: Final = 1.0
-"""Simulated seconds from a grant until the container runs with it. Chosen: what a kubelet and containerd took here
-(tests/node) was between half a second and two."""
+"""Simulated seconds from a grant until the container runs with it. Chosen: a kubelet and containerd took between half a
+second and two here (tests/node).
+"""
 INFEASIBLE: Final = "Infeasible"
 DEFERRED: Final = "Deferred"
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"
 Held = tuple[tuple[str, Resources], ...]
-"""Containers of a pod, by name, with what they hold."""
+"""Containers of a pod, by name, with their held resources."""
 
 
 def held_by(spec: PodSpec) -> Held:
-    """Return what a spec asks for each container."""
+    """Return the requests of each container of a spec."""
     return tuple((container.name, container.resources) for container in spec.containers)
 
 
 def obstacle(room: NodeRoom, holds: Amounts, wanted: Amounts) -> Refusal | None:
-    """Return why a pod can't hold what it wants instead of what it holds, in a kubelet's words; None when it can.
+    """Return why a pod cannot hold its wanted resources in place of the held ones, in a kubelet's wording; None when it
+    can.
 
     ``reason`` is `INFEASIBLE` or `DEFERRED`.
     """
@@ -54,7 +56,9 @@ def obstacle(room: NodeRoom, holds: Amounts, wanted: Amounts) -> Refusal | None:
 
 
 def conditions(pending: Refusal | None, *, in_progress: bool, at: str) -> list[dict[str, Any]]:
-    """Return the conditions of a pod that was ever resized, as a patch has them: what no longer holds is deleted."""
+    """Return the conditions of a pod that was ever resized, as in a patch: conditions that no longer hold are
+    deleted.
+    """
     shown: list[dict[str, Any]] = []
     if pending is None:
         shown.append({"type": PENDING, "$patch": "delete"})

@@ -1,8 +1,8 @@
-"""Pod statuses as a kubelet writes them: what the API shows of a pod's life.
+"""Pod statuses as a kubelet writes them, for each state of a pod's life.
 
-Called by `residents`. Each function returns the whole status that we own, so that a later one may replace an
-earlier one that was not sent yet: between Pending and Succeeded one write is enough when a pod is that short. Pure;
-times are wall seconds.
+Called by `residents`. Each function returns the whole status that a kubelet owns, so that a later one may replace an
+earlier unsent one. Between Pending and Succeeded one write is enough when a pod is that short. Pure; times are wall
+seconds.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from cotide_sim.kubelets.admission import Refusal
 
 Status = dict[str, Any]
 CONTAINER_ID: Final = "cotide-fake://"
-"""Scheme of our container ids; what follows is the exact wall time of the start, which API times cut to seconds."""
+"""Scheme of the fake nodes' container ids; the rest is the exact wall time of the start, which API times cut to
+seconds.
+"""
 KILLED_EXIT_CODE: Final = 137
 """128 + SIGKILL, as container runtimes report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSite:
-    """Where a pod runs and what it is made of: the constant part of its status."""
+    """The node of a pod and its containers: the constant part of its status."""
 
     host_ip: str
     pod_ip: str
     containers: tuple[tuple[str, str, Status], ...]
-    """(name, image, the resources that are set). A server takes resizes of a running container only if it has them."""
+    """(name, image, the set resources). A server takes resizes of a running container only if it has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,11 @@ def running(
     *,
     ready: float | None = None,
 ) -> Status:
-    """Return the status of a running pod; after restarts it tells how the container ended before.
+    """Return the status of a running pod; after restarts it includes how the container ended before.
 
     Parameters
     ----------
-    ready : since when it is ready, where that is not since its container runs.
+    ready : since when it is ready, where this is later than the start of its container.
     """
     state = {"running": {"startedAt": format_timestamp(since_seconds)}}
     return {
@@ -70,7 +72,7 @@ def running(
 def waiting_to_restart(
     site: PodSite, started_seconds: float, last: ContainerRun, restarts: int, back_off_seconds: float
 ) -> Status:
-    """Return the status of a pod whose container ended and will be started again after a back-off."""
+    """Return the status of a pod with an ended container that starts again after a back-off."""
     name = site.containers[0][0] if site.containers else "container"
     state = {
         "waiting": {
@@ -98,7 +100,7 @@ def finished(
     reason: str = "",
     message: str = "",
 ) -> Status:
-    """Return the status of a pod that ended for good; ``reason`` and ``message`` for an end that was imposed."""
+    """Return the status of a pod that ended permanently; ``reason`` and ``message`` for an end that was imposed."""
     succeeded = last.exit_code == 0
     status: Status = {
         "phase": "Succeeded" if succeeded else "Failed",
@@ -120,7 +122,7 @@ def finished(
 
 
 def refused(refusal: Refusal, seconds: float) -> Status:
-    """Return the status of a pod that its kubelet did not take."""
+    """Return the status of a pod that its kubelet refused."""
     return {
         "phase": "Failed",
         "reason": refusal.reason,

@@ -1,9 +1,9 @@
-"""Carries out what the residents decided: status patches and removals, in order for each pod.
+"""Carries out the residents' decisions: status patches and removals, in order for each pod.
 
-Called by `fleet`. Writes of different pods run side by side, bounded; of one pod only one is on its way, and while
-it is, a newer status replaces one that still waits, because each status tells the whole story; a removal comes after
-the last one, which somebody may wait for. Nothing is lost to an outage: a write that no server answered goes back and
-is tried again. What became of no interest (404, or 409: there is another pod of that name) is dropped.
+Called by `fleet`. Writes of different pods run concurrently, up to a bound. Each pod has one write on its way at a
+time; meanwhile a newer status replaces a waiting one, because each status is complete. A removal comes after the last
+status, which a client may wait for. An outage loses nothing: a write that no server answered goes back and is tried
+again. Obsolete writes (404, or 409: there is another pod of that name) are dropped.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class PodWriter:
     async def _put_back(self, action: Action, error: ClusterError) -> None:
         self._failures += 1
         if self._failures == 1:
-            _LOG.warning("%s; what the nodes have to tell is kept and sent later", error)
+            _LOG.warning("%s; the nodes' writes are kept and sent later", error)
         waiting = self._waiting.setdefault(action.key, deque())
         if not any(isinstance(newer, WriteStatus) and newer.uid == action.uid for newer in waiting):
             waiting.appendleft(action)

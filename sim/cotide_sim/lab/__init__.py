@@ -1,1 +1,1 @@
-"""The predictor lab: every predictor on one fair track, and what it is worth to the decision behind it."""
+"""The predictor lab: every predictor on one fair track, and its value for the decision behind it."""

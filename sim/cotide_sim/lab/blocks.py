@@ -1,8 +1,9 @@
 """Means over blocks of time, their intervals, and ranks of predictors with a critical difference.
 
-Called by the tasks and by `report`. Errors of neighbouring jobs and slots belong together, so blocks (a week of jobs, a
-day of slots) are drawn with replacement, not single errors: a percentile interval over `RESAMPLES` draws. Predictors of
-one data set are drawn with the same blocks, so their differences are paired. Invariant: pure; one seed, one interval.
+Called by the tasks and by `report`. Errors of neighbouring jobs and slots are correlated. Blocks (a week of jobs, a day
+of slots) are therefore drawn with replacement instead of single errors: a percentile interval over `RESAMPLES` draws.
+Predictors of one data set are drawn with the same blocks, so their differences are paired. Invariant: pure; one seed,
+one interval.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def sums_by_block(block: Integers, values: Floats) -> Blocks:
 
     Parameters
     ----------
-    block, values : (n,) numbers from 0, and what is summed.
+    block, values : (n,) numbers from 0, and the values to sum.
     """
     known = np.isfinite(values)
     most = int(block.max(initial=0)) + 1
@@ -69,7 +70,7 @@ def difference_interval(one: Blocks, other: Blocks, *, seed: int = 0) -> Interva
 
 
 def paired_interval(one: Blocks, other: Blocks, level: float) -> Interval:
-    """Return the mean difference of one and the other with Student's interval over blocks, each counting once.
+    """Return the mean difference of one and the other with Student's interval over blocks, each with the same weight.
 
     For levels far out, where draws of a few blocks have no tail: with five blocks it is wide, as it should be.
 
@@ -109,6 +110,6 @@ def mean_ranks(scores: Mapping[str, Mapping[str, float]], *, higher_is_better: b
 
 
 def critical_difference(predictors: int, sets: int) -> float:
-    """Return by how much mean ranks must differ to be told apart at 5 % (Nemenyi's test; Demsar 2006)."""
+    """Return the smallest significant difference of mean ranks at 5 % (Nemenyi's test; Demsar 2006)."""
     quantile = float(studentized_range.ppf(0.95, predictors, np.inf)) / np.sqrt(2.0)
     return float(quantile * np.sqrt(predictors * (predictors + 1) / (6.0 * sets)))

@@ -1,7 +1,7 @@
 """Runs one cell of the lab.
 
-Called by `track` in this process, in worker processes and on Dask workers. Invariant: never raises for what is wrong
-with one cell, its reason becomes the outcome.
+Called by `track` in this process, in worker processes and on Dask workers. Invariant: an error in one cell never
+raises; its reason becomes the outcome.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cotide_sim.trace_replay.user_policy import PolicySource
 
 
 def run_cell(cell: LabCell, source: LabSource, predictor: PolicySource | None) -> LabOutcome:
-    """Run a cell; ``predictor`` is the user's file where it is from one."""
+    """Run a cell; ``predictor`` is the user's file, for a predictor from a file."""
     try:
         if cell.task == "run-time":
             from cotide_sim.lab.run_times import task as run_time_task
@@ -28,5 +28,5 @@ def run_cell(cell: LabCell, source: LabSource, predictor: PolicySource | None) -
 
 
 def failed(cell: LabCell, reason: str) -> LabOutcome:
-    """Return the outcome of a cell that came to nothing; the reason is kept in one line."""
+    """Return the outcome of a failed cell; the reason is kept in one line."""
     return LabOutcome(cell, 0, {}, {}, {}, " ".join(reason.split()))

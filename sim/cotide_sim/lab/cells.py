@@ -1,7 +1,7 @@
-"""A cell of the lab, what it runs on, and what came of it.
+"""A cell of the lab, its input, and its outcome.
 
 Built by `plan`, run by `cell_run`, kept by `journal`. Values only. Invariant: two cells with the same key give the same
-figures; all that can change a figure is in the key, the content of the data and of a user's file included.
+figures. The key has everything that can change a figure, including the content of the data and of a user's file.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class LabCell:
     Attributes
     ----------
     data : the name in tables: a file's own name, or of a generator.
-    data_sha256 : of the file as it stands; of a generator, its name.
-    settings : in words, what was taken of the data.
+    data_sha256 : of the file's content; of a generator, its name.
+    settings : as text, the used part of the data.
     predictor : a name of the registry, or of a user's file.
     predictor_sha256 : of the user's file, or of a pretrained model's weights; None for one of ours.
     """
@@ -44,25 +44,25 @@ class LabCell:
 
     @property
     def key(self) -> str:
-        """Return the sha256 of all parameters: what the cell is known by."""
+        """Return the sha256 of all parameters, which identifies the cell."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     @property
     def rank(self) -> tuple[str, str, str, str, int]:
-        """Return the rank in a table, which no order of running can change."""
+        """Return the rank in a table, which is independent of the order of running."""
         return (self.task, self.data, self.settings, self.predictor, self.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class LabSource:
-    """Where a cell's data is: a file, or generated when there is none.
+    """The data of a cell: a file, or a generator's output.
 
     Attributes
     ----------
-    hosts : at most so many series, drawn by the cell's seed; None: all.
-    limit : at most so many jobs, or slots, from the beginning; None: all.
+    hosts : largest number of series, drawn by the cell's seed; None: all.
+    limit : largest number of jobs, or slots, from the beginning; None: all.
     decide : of run times, whether policies are replayed with the forecasts.
-    steps : that networks train for; None: their own number.
+    steps : training steps of networks; None: their own number.
     weights : name and folder of pretrained models.
     """
 
@@ -78,16 +78,16 @@ class LabSource:
 
 @dataclass(frozen=True, slots=True)
 class LabOutcome:
-    """What came of a cell: figures and losses in blocks, or the reason why there are none.
+    """The outcome of a cell: figures and losses in blocks, or the reason for their absence.
 
     Attributes
     ----------
-    figures : by name; the first figure of a task is what its table is ordered by.
-    blocks : for each figure that has an interval, the sum and the count of each block of time (a week of jobs, a day
-        of slots), by which intervals and differences of predictors are drawn.
-    costs : ``fit_seconds``, and ``seconds_per_1000`` forecasts with what is learned between them, of processor time;
-        of series also ``forecast_seconds_per_1000`` where nothing is new, and ``bytes_per_series`` that a forecaster
-        keeps. Not results: they differ from run to run.
+    figures : by name; the first figure of a task orders its table.
+    blocks : for each figure that has an interval, the sum and the count of each block of time (a week of jobs, a day of
+        slots); intervals and differences of predictors are drawn from them.
+    costs : ``fit_seconds``, and ``seconds_per_1000`` forecasts with the learning between them, of processor time.
+        Series also have ``forecast_seconds_per_1000`` without new data, and ``bytes_per_series`` that a forecaster
+        keeps. They are no results: they differ from run to run.
     """
 
     cell: LabCell
@@ -99,7 +99,7 @@ class LabOutcome:
 
 
 HIGHER_IS_BETTER: Final = frozenset({"accuracy", "log_density", "slack_at_violations", "within_90"})
-"""Figures of which more is better; of all others less is."""
+"""Figures where more is better; of all others less is."""
 HORIZON: Final = "_at_"
 """Between a figure of paths and its horizon in slots: ``pinball_90_at_3``."""
 

@@ -1,7 +1,7 @@
 """The printed claims of Naghshnejad 2019, chapters 5 to 7, judged on their own terms on each data set.
 
 Called by `cotide lab report --claims`. A claim holds on a set when the whole 95 % interval lies on its side; where it
-does not, the sentence says so with the interval. Invariant: pure; a claim whose predictors were not run is left out.
+does not, the sentence gives the interval. Invariant: pure; a claim is left out when one of its predictors was not run.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Judgement:
 
 
 def _gain(one: Floats, other: Floats) -> Floats:
-    """Return by which share ``one`` is larger."""
+    """Return the relative excess of ``one``."""
     return one / other - 1.0
 
 
 def _fall(one: Floats, other: Floats) -> Floats:
-    """Return by which share ``one`` is smaller."""
+    """Return the relative shortfall of ``one``."""
     return 1.0 - one / other
 
 
@@ -78,7 +78,7 @@ CLAIMS: Final[tuple[Claim, ...]] = (
 
 
 def judged(outcomes: Iterable[LabOutcome]) -> list[Judgement]:
-    """Return every claim on every data set where both of its predictors were run."""
+    """Return every claim on every data set with a run of both of its predictors."""
     known: dict[tuple[Task, str, str], dict[str, Blocks]] = {}
     for outcome in sorted(outcomes, key=lambda outcome: outcome.cell.rank):
         if outcome.error is None:
@@ -98,9 +98,9 @@ def _judgement(claim: Claim, data: str, one: Blocks, other: Blocks) -> Judgement
     found = float(claim.reached(above.sum() / below.sum(), over.sum() / under.sum()))
     low, high = _interval(claim, above, below, over, under)
     holds = low is not None and low >= claim.printed
-    said = "too few blocks" if low is None or high is None else f"95 % interval {low:+.1%} to {high:+.1%}"
+    spread = "too few blocks" if low is None or high is None else f"95 % interval {low:+.1%} to {high:+.1%}"
     verdict = "holds" if holds else "can't be judged" if low is None else "does not hold"
-    sentence = f"{data}: {verdict}: {claim.name} [{claim.source}]: found {found:+.1%}, {said}"
+    sentence = f"{data}: {verdict}: {claim.name} [{claim.source}]: found {found:+.1%}, {spread}"
     return Judgement(claim.name, data, claim.printed, found, low, high, holds, sentence)
 
 

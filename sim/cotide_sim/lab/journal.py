@@ -1,6 +1,6 @@
 """The journal of the lab: every finished cell, on the disk before the next counts as finished.
 
-Called by `track` and `report`. Invariant: as `cotide_sim.sweeps.journal` says; a data set or a user's file of another
+Called by `track` and `report`. Invariant: as of `cotide_sim.sweeps.journal`; a data set or a user's file of another
 content is refused under a known name.
 """
 
@@ -21,7 +21,7 @@ class LabJournal(Journal[LabOutcome]):
         super().__init__(path, "lab", _outcome)
 
     def check(self, cells: Iterable[LabCell]) -> None:
-        """Refuse data or a user's file that is not what the journal has results of under the same name.
+        """Refuse data or a user's file that differs from the journal's results under the same name.
 
         Raises
         ------

@@ -1,6 +1,7 @@
 """The lab's page: one HTML file with a sentence, a plot and a table for each task and data set.
 
-Called by `cotide lab report --page`. Invariant: the file stands alone, without scripts and without anything loaded.
+Called by `cotide lab report --page`. Invariant: the file is complete in itself, without scripts and without loading
+anything.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from cotide_sim.pages.page import table as table_of
 def write_page(
     path: Path, tables: Sequence[Table], ranks: Sequence[Ranks], made: Made, sentences: Sequence[str] = ()
 ) -> None:
-    """Write the page in place of what was there.
+    """Write the page in place of an earlier one.
 
     Parameters
     ----------
-    made : what the foot of the page says.
-    sentences : on what beats today's predictors, one paragraph each.
+    made : text at the foot of the page.
+    sentences : the comparisons with today's predictors, one paragraph each.
 
     Raises
     ------
     InputError
-        When the file can't be written.
+        When the file cannot be written.
     """
     parts: list[str] = []
     for table in tables:
@@ -96,7 +97,7 @@ def _cells(values: Mapping[str, float], names: Sequence[str], form: str = "{:.4g
 
 
 def _ranks(rank: Ranks) -> str:
-    apart = "" if rank.critical_difference is None else f"; told apart from {rank.critical_difference:.2f} on"
-    said = ", ".join(f"{name} {mean:.1f}" for name, mean in rank.ranks.items())
+    apart = "" if rank.critical_difference is None else f"; significant from {rank.critical_difference:.2f} on"
+    means = ", ".join(f"{name} {mean:.1f}" for name, mean in rank.ranks.items())
     over = counted(rank.sets, "set")
-    return f"<p>{html.escape(f'{rank.task}, mean rank by {rank.figure} over {over}{apart}: {said}')}</p>"
+    return f"<p>{html.escape(f'{rank.task}, mean rank by {rank.figure} over {over}{apart}: {means}')}</p>"

@@ -1,7 +1,7 @@
-"""What the lab is to run: data sets, and the cells of tasks x data x predictors x seeds on them.
+"""The plan of a lab run: data sets, and the cells of tasks x data x predictors x seeds on them.
 
 Called by `cotide lab run`. Invariant: the same files and options give the same cells in the same order; a name in a
-table stands for one data set and one predictor only.
+table belongs to one data set and one predictor only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def source_of(
     steps: int | None = None,
     weights: Mapping[str, Path] | None = None,
 ) -> LabSource:
-    """Describe a data set: a file, or without one what is generated.
+    """Describe a data set: a file, or without one a generator.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def source_of(
     Raises
     ------
     InputError
-        When the file can't be read.
+        When the file cannot be read.
     """
     folders = tuple(sorted((weights or {}).items()))
     if path is None:
@@ -52,21 +52,21 @@ def source_of(
 def cells_of(
     task: Task, sources: Sequence[LabSource], predictors: Sequence[str], seeds: Sequence[int]
 ) -> list[LabTask]:
-    """Return every cell with what it runs on.
+    """Return every cell with its input.
 
     Parameters
     ----------
-    predictors : names of the task, ``all`` that need no weights or have them, or files like ``./my_predictor.py:NAME``.
+    predictors : names of the task, ``all`` of those without missing weights, or files like ``./my_predictor.py:NAME``.
 
     Raises
     ------
     InputError
-        At an unknown name, a file that can't be read, and two data sets or predictors of one name.
+        At an unknown name, an unreadable file, and two data sets or predictors of one name.
     """
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{name} is given twice; a name stands for one data set in the results", field="--data")
+            raise InputError(f"{name} is given twice; a name belongs to one data set in the results", field="--data")
     known, weights = names_of(task), digests_of_weights(task, sources)
     chosen: dict[str, PolicySource | None] = {}
     for given in predictors:
@@ -75,7 +75,9 @@ def cells_of(
         elif is_policy_file(given):
             file = read_predictor(given)
             if file.name in known:
-                raise InputError(f"{file.name} is the name of one of ours; rename the file", field="--predictor")
+                raise InputError(
+                    f"{file.name} is the name of a built-in predictor; rename the file", field="--predictor"
+                )
             chosen[file.name] = file
         elif given in known:
             chosen[given] = None

@@ -1,7 +1,7 @@
-"""The predictors of each task by name, ours only; a user's own comes from a file.
+"""The built-in predictors of each task by name; a user's own comes from a file.
 
-Called by `plan` and `cotide lab list`. Invariant: a listed name can be run, unless what it needs is not installed; then
-its cell says so.
+Called by `plan` and `cotide lab list`. Invariant: a listed name can be run; without an optional library its cell
+reports this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def names_of(task: Task) -> list[str]:
 
 
 def rows_of(task: Task) -> list[tuple[str, str, str]]:
-    """Return name, one line of what it is, and the source, of a task's predictors."""
+    """Return name, one line of description, and the source, of a task's predictors."""
     if task == "run-time":
         return [(name, entry.summary, entry.source) for name, entry in ENTRIES.items()]
     from cotide_sim.lab.series.entries import SERIES_ENTRIES
@@ -27,12 +27,12 @@ def rows_of(task: Task) -> list[tuple[str, str, str]]:
 
 
 def digests_of_weights(task: Task, sources: Sequence[LabSource]) -> dict[str, str | None]:
-    """Return the sha256 of each pretrained model's weights, None without weights; names of others are not in it.
+    """Return the sha256 of each pretrained model's weights, None without weights; other predictors are left out.
 
     Raises
     ------
     InputError
-        When weights can't be read.
+        When weights cannot be read.
     """
     if task == "run-time":
         return {}

@@ -1,7 +1,6 @@
-"""The lab's tables: figures with intervals, ranks with a critical difference, and who wins where in one sentence.
+"""The lab's tables: figures with intervals, ranks with a critical difference, and one sentence with the winner of each.
 
-Called by `cotide lab report`. Seeds of one predictor are averaged. Invariant: pure; ordered by what is in it, not by
-when it was run.
+Called by `cotide lab report`. Seeds of one predictor are averaged. Invariant: pure; ordered by content, not by time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from cotide_sim.lab.cells import HIGHER_IS_BETTER, LabOutcome, Task
 FIRST_FIGURE: Final[dict[Task, str]] = {
     "run-time": "accuracy", "usage-path": "mase", "host-peak": "pinball_99", "service-rate": "mase",
 }  # fmt: skip
-"""What a task's table is ordered by."""
+"""The figure that orders a task's table."""
 DECISIONS: Final[dict[Task, tuple[str, ...]]] = {
     "run-time": (
         "easy_slowdown", "easy_sjbf_slowdown", "hybrid_slowdown",
@@ -25,7 +24,7 @@ DECISIONS: Final[dict[Task, tuple[str, ...]]] = {
     "usage-path": ("nodes_at_overload", "capacity_at_shortfall"),
     "host-peak": ("slack_at_violations",), "service-rate": ("capacity_at_shortfall",),
 }  # fmt: skip
-"""Figures of the decision behind a task, where the run took them."""
+"""Figures of the decision behind a task, where the run has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +122,16 @@ def _table(task: Task, data: str, settings: str, outcomes: list[LabOutcome]) -> 
 
 
 def _sentence(data: str, figure: str, rows: Sequence[Row]) -> str:
-    """Say who wins, and who can't be told from the winner."""
+    """Return a sentence with the winner, and with the predictors within noise of it."""
     if not rows:
         return f"{data}: no predictor has figures."
     near = [row.predictor for row in rows[1:] if not _apart(row.behind_best)]
-    said = f"{data}: {rows[0].predictor} is best by {figure} ({rows[0].first.value:.4g})"
-    return f"{said}, not beyond noise ahead of {', '.join(near)}." if near else f"{said}, beyond noise."
+    sentence = f"{data}: {rows[0].predictor} is best by {figure} ({rows[0].first.value:.4g})"
+    return f"{sentence}, not beyond noise ahead of {', '.join(near)}." if near else f"{sentence}, beyond noise."
 
 
 def _apart(difference: Interval) -> bool:
-    """Return whether an interval leaves out 0; without one nothing is told apart."""
+    """Return whether an interval leaves out 0; False without an interval."""
     if difference.low is None or difference.high is None:
         return False
     return difference.low > 0.0 or difference.high < 0.0
@@ -144,7 +143,7 @@ def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def pooled(found: Sequence[Blocks]) -> Blocks:
-    """Add the blocks of seeds, which are of the same times."""
+    """Add the blocks of seeds, which cover the same times."""
     sums = tuple(sum(column) for column in zip(*(pair[0] for pair in found), strict=False))
     counts = tuple(sum(column) for column in zip(*(pair[1] for pair in found), strict=False))
     return sums, counts

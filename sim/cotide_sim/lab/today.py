@@ -1,9 +1,9 @@
-"""Does any predictor beat what Cotide uses today, by the decision behind a task?
+"""Does any predictor beat Cotide's present one, by the decision behind a task?
 
 Called by `cotide lab report`. On each data set a predictor beats today's where the whole 95 % interval of the
-difference lies on its side, Student's over blocks of time, of which there are few. Many predictors are compared with
-one, so the interval is widened for their number (Bonferroni): else one of twenty would win by luck. Invariant: pure;
-without a run of today's predictor nothing is said.
+difference lies on its side. The interval is Student's over blocks of time, since these are few. Many predictors are
+compared with one, so the interval is widened for their number (Bonferroni): otherwise one of twenty would win by luck.
+Invariant: pure; without a run of today's predictor there is no sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotide_sim.lab.cells import HIGHER_IS_BETTER, LabOutcome, Task
 from cotide_sim.lab.report import DECISIONS, pooled
 
 TODAY: Final[dict[Task, str]] = {"run-time": "mixture", "usage-path": "host-load", "host-peak": "host-load"}
-"""What decides in the operator and in ``hybrid``; a service's rate is taken as measured."""
+"""The predictor that decides in the operator and in ``hybrid``; a service's rate is taken as measured."""
 ERROR: Final = 0.05
 
 
@@ -28,7 +28,7 @@ class AgainstToday:
     Attributes
     ----------
     better : predictors that beat today's beyond noise, with the difference and its interval, best first.
-    nearest : whoever else comes closest to it or ahead of it within noise; None where all others are better.
+    nearest : the predictor that is closest to it, or ahead of it within noise; None where all others are better.
     """
 
     task: Task
@@ -41,7 +41,7 @@ class AgainstToday:
 
 
 def against_today(outcomes: Iterable[LabOutcome]) -> list[AgainstToday]:
-    """Return each decision on each data set on which today's predictor and another were run."""
+    """Return each decision on each data set with runs of today's predictor and of another."""
     groups: dict[tuple[Task, str, str, str], dict[str, list[Blocks]]] = {}
     for outcome in sorted(outcomes, key=lambda outcome: outcome.cell.rank):
         cell = outcome.cell
@@ -77,13 +77,13 @@ def _sentence(
     data: str, figure: str, today: str, better: dict[str, Interval], nearest: tuple[str, Interval] | None
 ) -> str:
     if better:
-        who = ", ".join(f"{name} ({_said(interval)})" for name, interval in better.items())
-        return f"{data}: by {figure} better than {today}, beyond noise: {who}."
-    closest = "" if nearest is None else f"; nearest is {nearest[0]} ({_said(nearest[1])})"
-    return f"{data}: by {figure} nobody beats {today} beyond noise{closest}."
+        winners = ", ".join(f"{name} ({_shown(interval)})" for name, interval in better.items())
+        return f"{data}: by {figure} better than {today}, beyond noise: {winners}."
+    closest = "" if nearest is None else f"; nearest is {nearest[0]} ({_shown(nearest[1])})"
+    return f"{data}: by {figure} no predictor beats {today} beyond noise{closest}."
 
 
-def _said(one: Interval) -> str:
-    if one.low is None or one.high is None:
-        return f"{one.value:+.3g}, too few blocks"
-    return f"{one.value:+.3g}, {one.low:+.3g} to {one.high:+.3g}"
+def _shown(difference: Interval) -> str:
+    if difference.low is None or difference.high is None:
+        return f"{difference.value:+.3g}, too few blocks"
+    return f"{difference.value:+.3g}, {difference.low:+.3g} to {difference.high:+.3g}"

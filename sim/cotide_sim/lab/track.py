@@ -1,6 +1,6 @@
-"""The lab's run: what the journal has is kept, the rest is run in parallel, each outcome written at once.
+"""The lab's run: it keeps the journal's results, runs the rest in parallel, and writes each outcome at once.
 
-Called by `cotide lab run`. Invariant: a cell that the journal holds is never run again, a failed one only when asked.
+Called by `cotide lab run`. Invariant: a cell in the journal never runs again, a failed one only on request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotide_sim.sweeps.stopping import StopSignals
 
 @dataclass(frozen=True, slots=True)
 class LabReport:
-    """What became of a run: cells kept and run, and the outcomes of its cells without figures."""
+    """The result of a run: cells kept and run, and the outcomes of its cells without figures."""
 
     kept: int
     ran: int
@@ -37,7 +37,7 @@ def run_lab(
     emit: Callable[[str], None] = lambda _: None,
     watch: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> LabReport:
-    """Run what is not yet finished.
+    """Run the unfinished cells.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ def run_lab(
     Raises
     ------
     InputError
-        When the journal is not ours, or can't be written.
+        When the journal has another format, or cannot be written.
     Stopped
-        At Ctrl-C and SIGTERM; what was finished stays.
+        At Ctrl-C and SIGTERM; finished cells stay.
     """
     with StopSignals() as signals, LabJournal(path) as journal:
         for remark in journal.remarks:

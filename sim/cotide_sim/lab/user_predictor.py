@@ -1,8 +1,8 @@
-"""A predictor that a user wrote in a file of their own: what it is shown and what it answers.
+"""A predictor in a user's own file: its inputs and its answers.
 
 Called by `run_times.task` and `series.task`, on worker processes too: the file's text travels there. Invariant: a
-run-time predictor is shown a job's run time when the job is over, a series predictor the slots before the origin as a
-copy of their own; so neither can look ahead. What goes wrong in the file is an `InputError` that names it and the line.
+run-time predictor sees a job's run time when the job is over, a series predictor the slots before the origin as a copy
+of its own; so neither can look ahead. An error in the file is an `InputError` that names it and the line.
 
 The protocol, for run times::
 
@@ -40,7 +40,7 @@ CLASS: Final = "Predictor"
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """What a run-time predictor is shown of a job; ``requested`` is nan where the user gave none."""
+    """A run-time predictor's view of a job; ``requested`` is nan where the user gave none."""
 
     number: int
     submit: float
@@ -55,19 +55,19 @@ def read_predictor(given: str) -> PolicySource:
     Raises
     ------
     InputError
-        When the file can't be read.
+        When the file cannot be read.
     """
     source = read_policy(given)
     return PolicySource(source.name, source.file, source.defined or CLASS, source.text)
 
 
 def made(source: PolicySource, method: str) -> tuple[UserPolicy, Any]:
-    """Run the file's text and return what calls it, and an object of its class.
+    """Run the file's text and return a caller for it, and an object of its class.
 
     Raises
     ------
     InputError
-        When the text can't be run, or its class lacks the method.
+        When the text cannot be run, or its class lacks the method.
     """
     loaded = policy_of_source(source)
     found = loaded.call(loaded.defined)
@@ -82,7 +82,7 @@ def run_time_forecasts(source: PolicySource, log: RunLog) -> RunTimeForecasts:
     Raises
     ------
     InputError
-        When the predictor fails, or answers with what is no seconds.
+        When the predictor fails, or its answer is not in seconds.
     """
     loaded, predictor = made(source, "submitted")
     finished = getattr(predictor, "finished", None)
@@ -112,9 +112,9 @@ def _seconds(answer: Any, source: PolicySource, job: int) -> tuple[float, float]
         first, second = answer if isinstance(answer, tuple) else (answer, np.nan)
         found = float(first), float(second)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{source.name} answered {answer!r} for job {job}, no seconds", file=source.file) from error
+        raise InputError(f"{source.name} answered {answer!r} for job {job}, not seconds", file=source.file) from error
     if not found[0] > 0 or np.isinf(found[0]):
-        raise InputError(f"{source.name} answered {answer!r} for job {job}, no seconds", file=source.file)
+        raise InputError(f"{source.name} answered {answer!r} for job {job}, not seconds", file=source.file)
     return found
 
 
@@ -124,12 +124,12 @@ def checked_path(answer: Any, hosts: int, steps: int, source: PolicySource) -> F
     Raises
     ------
     InputError
-        When it has another shape, or holds what is no number.
+        When it has another shape, or holds invalid numbers.
     """
     try:
         path = np.asarray(answer, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{source.name} answered what is no array of numbers", file=source.file) from error
+        raise InputError(f"{source.name} did not answer with an array of numbers", file=source.file) from error
     if path.shape != (hosts, steps):
         raise InputError(f"{source.name} answered an array of {path.shape}, not {(hosts, steps)}", file=source.file)
     return path

@@ -1,1 +1,1 @@
-"""Plans of what runs: services with changing request rates, jobs that arrive; generated or from traces."""
+"""Plans of runs: services with changing request rates, jobs that arrive; generated or from traces."""

@@ -1,15 +1,15 @@
-"""A plan from documented generators, where no traces are given.
+"""A plan from documented generators, for runs without traces.
 
 Called by the demo and by experiments. First step of the flow: a seed to services and arrivals. Invariant: same
 arguments, same plan; services and jobs draw from generators of their own, so that a change to one leaves the other.
 
-Services (their number, peaks and limits: `sizing`): a day of length `DAY_FACTOR` x duration, a cosine with a phase of
-its own, between half of the peak and all of it, with 3 % noise; every third service also has bursts (Poisson, three
-a run on average, up by `BURST_RISE`, decaying in a twentieth of the run).
+Services (their number, peaks and limits: `sizing`) have a day of length `DAY_FACTOR` x duration. It is a cosine with a
+phase of its own, between half of the peak and all of it, with 3 % noise. Every third service also has bursts (Poisson,
+three a run on average, up by `BURST_RISE`, decaying in a twentieth of the run).
 
-Jobs: bursts arrive uniformly over the first part of the run; the number of jobs in a burst is Pareto (shape 1.3, at
-most 12), two bursts in five are gratis, the rest batch; run times alone are Pareto too (`RUN_SHAPE`, within
-`RUN_SECONDS`). Bursts are drawn until the work alone, cores times seconds, is `sizing.LOAD` of all the nodes could do.
+Jobs: bursts arrive uniformly over the first part of the run. The number of jobs in a burst is Pareto (shape 1.3, at
+most 12); two bursts in five are gratis, the rest batch. Isolated run times are Pareto too (`RUN_SHAPE`, within
+`RUN_SECONDS`). Bursts are drawn until the isolated work, cores times seconds, is `sizing.LOAD` of the nodes' capacity.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def generate(seed: int, nodes: int, duration_seconds: float, interference: Inter
     Parameters
     ----------
     seed : of all draws.
-    nodes : 8-core nodes that the load is meant for, >= 1.
+    nodes : number of 8-core nodes for the load, >= 1.
     duration_seconds : simulated seconds of the run, > 0.
-    interference : what lone run times come from; the generated model when None.
+    interference : the source of isolated run times; the generated model when None.
     """
     model = interference if interference is not None else GeneratedInterference()
     services_seed, jobs_seed = np.random.SeedSequence(seed).spawn(2)

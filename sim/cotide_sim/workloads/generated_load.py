@@ -1,7 +1,7 @@
-"""Load series for the forecast experiment where the user names no data.
+"""Load series for the forecast experiment without the user's data.
 
-Called by `experiment_command`. Five kinds of host, as they are met in traces: a daily course, a smooth wander,
-jumps between levels, short bursts over a quiet floor, and an idle host. Invariant: same seed, same series.
+Called by `experiment_command`. It has five kinds of host, as in traces: a daily course, a smooth wander, jumps between
+levels, short bursts over a quiet floor, and an idle host. Invariant: same seed, same series.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Called by `cotide simulate`, and by `cotide sweep` in workers and for a generato
 same arguments give the same log.
 
 SYNTH1 and SYNTH2 are of Naghshnejad 2019, section 3.4.1, with one unit of size as one second on one machine of 200 CPU
-units. The paper submits all at once; here jobs arrive as a Poisson process whose rate makes the expected work per
-second ``load`` of the machine (chosen). The model of Lublin and Feitelson has arrivals of its own (see `lublin`).
-Neither has users or estimates: jobs belong to users at random and ask for more time than they need.
+units. The paper submits all at once. Here jobs arrive as a Poisson process, with a rate that makes the expected work
+per second ``load`` of the machine (chosen). The model of Lublin and Feitelson has arrivals of its own (see `lublin`).
+Neither has users or estimates: jobs belong to users at random and request more time than they need.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Generator = Literal["synth1", "synth2", "lublin"]
 GENERATORS: Final[tuple[Generator, ...]] = ("synth1", "synth2", "lublin")
 
 DEFAULT_LOAD: Final = 0.9
-"""Of SYNTH1 and SYNTH2 where none is named; chosen."""
+"""Default load of SYNTH1 and SYNTH2; chosen."""
 LOAD_LEAST: Final = 1e-4
 MAX_LOAD: Final = 10.0
-"""Loads that are generated; chosen. On an emptier machine nobody ever waits, and times leave what can be counted."""
+"""Range of loads; chosen. On an emptier machine no job ever waits, and times exceed the countable range."""
 MAX_JOBS: Final = 10_000_000
 """Jobs of one log, which is held in memory as a whole: 0.1 KB each, many times that during a replay; chosen."""
 USERS: Final = 20
-"""Jobs are handed out evenly at random to so many users; chosen."""
+"""Number of users; jobs are assigned to them evenly at random; chosen."""
 OVERESTIMATE_MAX: Final = 5.0
 """A request is the run time times a number drawn evenly from 1 to this; chosen."""
 
@@ -50,13 +50,15 @@ def generated_log(
     Raises
     ------
     InputError
-        When the count or the load is none of these, or the machine too small for the generator's jobs or beyond
+        When the count or the load is out of range, or the machine too small for the generator's jobs or beyond
         `MAX_PROCESSORS`.
     """
     if count > MAX_JOBS:
         raise InputError(f"{count:,} are more than {MAX_JOBS:,} jobs", field="--jobs")
     if load is not None and not LOAD_LEAST <= load <= MAX_LOAD:
-        raise InputError(f"{load} is no share of a machine; between {LOAD_LEAST:g} and {MAX_LOAD:g}", field="--load")
+        raise InputError(
+            f"{load} is not a share of a machine; give a value between {LOAD_LEAST:g} and {MAX_LOAD:g}", field="--load"
+        )
     if processors is not None and processors > MAX_PROCESSORS:
         raise InputError(f"{processors:,} are beyond {MAX_PROCESSORS:,}", field="--processors")
     if kind == "lublin":
@@ -69,7 +71,7 @@ def generated_log(
     else:
         capacity = processors or CAPACITY
         if capacity < CAPACITY:
-            raise InputError(f"jobs of {kind} ask for up to {CAPACITY} processors", field="--processors")
+            raise InputError(f"jobs of {kind} request up to {CAPACITY} processors", field="--processors")
         drawn = synthetic_jobs(kind, count, seed)
         run, demand = drawn.sizes, drawn.demands
         generator = np.random.default_rng([seed, count, 1])
@@ -82,7 +84,7 @@ def generated_log(
 
 
 def described(kind: Generator, processors: int, load: float | None) -> str:
-    """Return how the jobs of a generator came about, in one line."""
+    """Return the origin of a generator's jobs, in one line."""
     arrivals = "arrivals of the model" if kind == "lublin" else "Poisson arrivals"
     if kind != "lublin" or load is not None:
         arrivals += f" at a load of {DEFAULT_LOAD if load is None else load:g}"

@@ -5,12 +5,12 @@ fits the machine.
 
 Source of the model and of every constant: U. Lublin and D. G. Feitelson, "The workload on parallel supercomputers:
 modeling the characteristics of rigid jobs", Journal of Parallel and Distributed Computing 63(11), 2003, with the
-program that they published beside it. What is drawn:
+program that they published. The draws:
 
 - processors: 1 with some probability; else 2 to a two-stage uniform exponent, rounded for the share of powers of two;
-- run time: e to a hyper-gamma variable whose mixing probability falls linearly with the processors;
-- arrivals: gaps of e to a gamma variable, counted in *weighted* seconds: a half hour of the day is worth what a gamma
-  distribution over the day gives it, on average 1. Each class arrives on its own.
+- run time: e to a hyper-gamma variable with a mixing probability that falls linearly with the processors;
+- arrivals: gaps of e to a gamma variable, counted in *weighted* seconds: a half hour of the day has the weight of a
+  gamma distribution over the day, on average 1. Each class arrives on its own.
 
 The paper's machines have 128 processors. On another, the largest exponent is the machine's and the middle one two below
 it, as there. A heavier load is made by shorter weighted gaps, so that the day keeps its course.
@@ -33,10 +33,10 @@ PROCESSORS: Final = 128
 HALF_HOURS: Final = 48
 HALF_HOUR_SECONDS: Final = 1800.0
 DAY_BEGINS: Final = 11
-"""Half hours after midnight from which the gamma distribution over the day counts."""
+"""Half hours after midnight at which the gamma distribution over the day begins."""
 LOG_RUN_MAX: Final = 12.0
 LOG_GAP_MAX: Final = 13.0
-"""Larger logarithms of seconds are drawn anew."""
+"""Larger logarithms of seconds are redrawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class JobClass:
         high]; ``middle`` and ``high`` are for 128 processors.
     short, long : (shape, scale) of the two gammas of the run time's logarithm.
     falls, at_zero : the probability of ``short`` is falls x processors + at_zero.
-    gap : (shape, scale) of the gap's logarithm in the rush hours; gap_all_day is what its shape is multiplied by.
+    gap : (shape, scale) of the gap's logarithm in the rush hours; gap_all_day multiplies its shape.
     over_day : (shape, scale) of arrivals over the day, in half hours.
     """
 
@@ -99,10 +99,10 @@ def lublin_jobs(count: int, processors: int, seed: int, load: float | None = Non
     Parameters
     ----------
     processors : of the machine, >= 2.
-    load : processor seconds asked for by second, as a share of the machine; None leaves arrivals as the model has them.
+    load : processor seconds requested by second, as a share of the machine; None leaves arrivals as in the model.
     """
 
-    # A stream for each class and purpose, so that the same seed draws the same jobs whatever the load.
+    # A stream for each class and purpose, so that the same seed draws the same jobs at any load.
     def arrivals(counts: tuple[int, int], stretch: float) -> tuple[Floats, npt.NDArray[np.bool_]]:
         streams = [np.random.default_rng([seed, stream]) for stream in range(2)]
         times = np.concatenate(
@@ -127,7 +127,7 @@ def lublin_jobs(count: int, processors: int, seed: int, load: float | None = Non
 
 
 def day_weights(kind: JobClass) -> Floats:
-    """Return (48,) what each half hour from midnight on is worth, on average 1."""
+    """Return (48,) weights of each half hour from midnight on, on average 1."""
     shape, scale = kind.over_day
     weights = np.empty(HALF_HOURS)
     hours = np.arange(DAY_BEGINS, HALF_HOURS + DAY_BEGINS)
@@ -170,7 +170,7 @@ def _work(kind: JobClass, count: int, processors: int, generator: np.random.Gene
 
 
 def _below(draw: Callable[[int], Floats], count: int, most: float) -> Floats:
-    """Return (count,) draws, each drawn anew until it is not above ``most``."""
+    """Return (count,) draws, each redrawn until it is not above ``most``."""
     values = draw(count)
     while (over := values > most).any():
         values[over] = draw(int(np.count_nonzero(over)))

@@ -1,14 +1,14 @@
-"""Applications on nodes as Wen et al. generate them: loads of nodes first, then applications that add up to each.
+"""Applications on nodes as in Wen et al.: loads of nodes first, then applications that add up to each.
 
 Called by the consolidation experiment, its tests and the benchmark. Invariant: same arguments, same instance.
 
-The paper's text leaves two things open, and its Tables I and II decide them. "Zero mean and a variable standard
-deviation of 0.3", with sizes between 0 and 100: read as a normal variable cut to [-1, 1] and mapped to (0, 100), since
-then half of the nodes, the lesser ones, hold 38 a node, which is the transfer that Table I prints for DMNS (4853.39 /
-127). "Applications satisfying the size constraints are generated randomly with uniform distribution": read as a broken
-stick, each application uniform on what is left of its node's load, since then BFD and DMAS transfer what Tables I and
-II say; other readings, in `READINGS`, miss them by 10 % and more. Whole numbers, since the printed means are multiples
-of 1/100, as means of 100 instances of whole numbers are.
+The paper's text leaves two points open, which its Tables I and II decide. The first is "Zero mean and a variable
+standard deviation of 0.3", with sizes between 0 and 100. It is read as a normal variable cut to [-1, 1] and mapped to
+(0, 100). The lesser half of the nodes then holds 38 a node, which is the transfer that Table I prints for DMNS (4853.39
+/ 127). The second is "Applications satisfying the size constraints are generated randomly with uniform distribution".
+It is read as a broken stick, each application uniform on the rest of its node's load. BFD and DMAS then transfer as in
+Tables I and II; other readings, in `READINGS`, miss them by 10 % and more. Numbers are whole, since the printed means
+are multiples of 1/100, as means of 100 instances of whole numbers are.
 """
 
 from __future__ import annotations

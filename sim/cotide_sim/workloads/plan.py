@@ -1,7 +1,7 @@
-"""What will happen in a run, before any scheduler has a say: services and arrivals of jobs, as frozen values.
+"""The events of a run before any scheduling decision: services and arrivals of jobs, as frozen values.
 
 Made by `generated` and `traced` from a seed; carried out by `world` in virtual time and by the demo through the
-Kubernetes API. Invariant: one plan serves every policy that is compared; nothing in it depends on a decision.
+Kubernetes API. Invariant: one plan serves every compared policy; it does not depend on any decision.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class PlannedService:
     Attributes
     ----------
     replicas : pods that share its load evenly.
-    millicores, memory_bytes : what each pod asks for.
+    millicores, memory_bytes : requested by each pod.
     limit_milliseconds : its p95 limit.
     rates : requests/s of each *pod* at each step, linear between, from the start of the run.
     rates_step_seconds : simulated seconds between two rates.
     exclusive : whether its pods need nodes without another online service (``spec.exclusive``, the rule of Ou 2024).
-    used_millicores : cpu that each pod uses at each of the same steps, whatever it asks for; empty: by its rates.
+    used_millicores : cpu usage of each pod at each of the same steps, independent of its request; empty: by its rates.
     rates_before : requests/s of each pod at the steps before the start of the run, the oldest first; empty where
-        nobody knows. What a metrics source would remember; nothing is played of it.
+        unknown. A metrics source would remember them; they are not played.
     """
 
     name: str
@@ -42,14 +42,14 @@ class PlannedService:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A finite job of ``completions`` like pods, all submitted at once.
+    """A finite job of ``completions`` identical pods, all submitted at once.
 
     Attributes
     ----------
     at_seconds : arrival, simulated seconds from the start of the run.
-    type, input_bytes : of each pod: what predictors learn by.
+    type, input_bytes : of each pod: the inputs of predictors.
     priority : ``spec.priority``, 0-1000.
-    millicores, memory_bytes : what each pod asks for.
+    millicores, memory_bytes : requested by each pod.
     lone_seconds : true run time of a pod on an idle node; predictors never see it.
     requested_seconds : the user's estimate, None for none.
     """
@@ -69,7 +69,7 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Services from the start, jobs in order of arrival, and how long the run lasts in simulated seconds."""
+    """Services from the start, jobs in order of arrival, and the length of the run in simulated seconds."""
 
     services: tuple[PlannedService, ...]
     jobs: tuple[PlannedJob, ...]
@@ -77,5 +77,5 @@ class Plan:
 
     @property
     def offered_core_seconds(self) -> float:
-        """Work of all jobs if each ran alone: cores times seconds."""
+        """Isolated work of all jobs: cores times seconds."""
         return sum(job.completions * job.millicores * job.isolated_seconds / 1000.0 for job in self.jobs)

@@ -1,9 +1,9 @@
-"""The two scenarios that policies are compared in, and the plan of each.
+"""The two scenarios for the comparison of policies, and the plan of each.
 
-Called by the demo and by `comparison`. ``latency``: few services that never use half of what they ask for, and limits
-that jobs beside them break; what a scheduler must look at is latency. ``slack``: services that own about half of the
-cluster by their requests and use less on average and more for moments; what it must look at is real use (`slack`).
-Invariant: the jobs and their arrivals are the same in both, and so is the plan for every policy.
+Called by the demo and by `comparison`. ``latency``: few services that never use half of their requests, and limits that
+break when jobs run next to them. A scheduler must consider latency. ``slack``: services that own about half of the
+cluster by their requests, with a lower mean usage and a higher one for moments. A scheduler must consider real use
+(`slack`). Invariant: the jobs and their arrivals are the same in both, and so is the plan for every policy.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SLOT_SECONDS: Final = STEP_SECONDS
 def watchful(knobs: HierarchicalConfig) -> HierarchicalConfig:
     """Return the knobs of forecast slack with a monitor for these scenarios.
 
-    Its times are at the compression of the traces, as the slot is: what it watches for 15 s on a cluster, a burst of
-    minutes, passes here in some seconds. And it begins at the share of a node that is planned with, not at all of it:
-    a burst rises for seconds, which is what it takes to make room.
+    Its times are at the compression of the traces, as the slot is. A burst of minutes, observed for 15 s on a cluster,
+    passes here in some seconds. It begins at the planned share of a node instead of the whole. A burst rises for
+    seconds, which is the time to make room.
     """
     return replace(
         knobs,
@@ -45,7 +45,7 @@ def watchful(knobs: HierarchicalConfig) -> HierarchicalConfig:
 
 
 def usual_scenario(policies: Collection[str]) -> Scenario:
-    """Return the scenario for a comparison of these policies where the user names none."""
+    """Return the default scenario for a comparison of these policies."""
     return "slack" if any(map(by_slack, policies)) else "latency"
 
 

@@ -1,10 +1,10 @@
 """Sizes that both kinds of plan share: services by node count, jobs by target run time, users' estimates.
 
-Called by `generated` and `traced`. Invariant: pure; a job's lone seconds are always what the interference model in
-force says for its type and input, so that a completion predictor can learn them.
+Called by `generated` and `traced`. Invariant: pure. A job's lone seconds follow the present interference model for its
+type and input, which makes them learnable.
 
-The values are chosen together so that a run is a fair test on 8-core nodes: a scheduler that looks at requests only
-breaks many limits, one that never shares a node with a service can't keep up, and one that predicts can do both.
+The values are chosen together so that a run is a fair test on 8-core nodes. A scheduler that considers requests only
+breaks many limits. One that never shares a node with a service cannot keep up. One that predicts can do both.
 """
 
 from __future__ import annotations
@@ -22,38 +22,40 @@ from cotide_sim.workloads.plan import PlannedJob, PlannedService
 JOB_TYPES: Final = ("aggregate", "grep", "join", "md5", "sample", "select", "sort", "wordcount")
 """The eight jobs of the measured grid."""
 NODE_CORES: Final = 8
-"""Cores of a node that the load is counted by (the demo's default node)."""
+"""Cores of a node in the definition of load (the demo's default node)."""
 NODE_GIBIBYTES: Final = 32
 GIBIBYTE: Final = 1 << 30
 LOAD: Final = 0.6
-"""Work of all jobs, cores times lone seconds, as a share of what all nodes could do in the run."""
+"""Work of all jobs, cores times lone seconds, as a share of the capacity of all nodes in the run."""
 ARRIVALS_SHARE: Final = 0.7
 """Jobs arrive in this first part of the run, so that queues can drain before its end."""
 DEFAULT_PRIORITY: Final = 100
 
 SERVICE_PODS_PER_NODE: Final = 0.6
 SERVICE_MILLICORES: Final = 2000
-"""Asked for by an online pod: twice the one core that it can use, as services are commonly over-provisioned."""
+"""Request of an online pod: twice the one core that it can use, as services are commonly over-provisioned."""
 PEAK_RATES: Final = (35_000.0, 140_000.0)
-"""Requests/s of a pod at its peak, drawn log-uniformly: from where a job beside it begins to show to the highest rate
-that was measured (0.77 of saturation)."""
+"""Range of requests/s of a pod at its peak, drawn log-uniformly: from the first visible effect of a job to the highest
+measured rate (0.77 of saturation).
+"""
 RATE_MIN: Final = 100.0
 RATE_STEPS: Final = 60
 """Rates of a service in one run."""
 LIMITS_MILLISECONDS: Final = (0.5, 1.0, 2.0)
-"""The p95 limits that services promise; chosen below the 10 ms of Ou 2024, since the measured service answers in 0.05
-to 0.2 ms alone and passes 10 ms only beside jobs near its saturation."""
+"""The p95 limits that services promise. Chosen below the 10 ms of Ou 2024: the measured service answers in 0.05 to 0.2
+ms alone and passes 10 ms only next to jobs near its saturation.
+"""
 
 INPUT_STEP: Final = 1_000_000_000
-"""Inputs are whole gigabytes; chosen, so that like jobs recur as they do in practice."""
+"""Inputs are whole gigabytes; chosen, so that similar jobs recur as they do in practice."""
 INPUT_MAX: Final = 64_000_000_000
-"""No input is larger; chosen, four times the largest of Ou 2024's experiments (2 to 16 GB)."""
+"""Largest input; chosen, four times the largest of Ou 2024's experiments (2 to 16 GB)."""
 
 LoneSeconds = Callable[[str, int], float]
 
 
 def service_pods(nodes: int) -> int:
-    """Return how many online pods a plan for so many nodes has, at least one."""
+    """Return the number of online pods of a plan for this number of nodes, at least one."""
     return max(1, round(SERVICE_PODS_PER_NODE * nodes))
 
 
@@ -87,9 +89,9 @@ def service(
 
 
 def input_for_seconds(job_type: str, seconds: float, isolated_seconds: LoneSeconds) -> int:
-    """Return the input size, a multiple of `INPUT_STEP`, whose lone run time is nearest to ``seconds``.
+    """Return the input size, a multiple of `INPUT_STEP`, with the isolated run time nearest to ``seconds``.
 
-    The run time is linear in the size, so two sizes tell the line.
+    The run time is linear in the size, so two sizes determine the line.
     """
     low, high = isolated_seconds(job_type, INPUT_STEP), isolated_seconds(job_type, INPUT_MAX)
     slope = (high - low) / (INPUT_MAX - INPUT_STEP)
@@ -98,12 +100,12 @@ def input_for_seconds(job_type: str, seconds: float, isolated_seconds: LoneSecon
 
 
 def memory_for(share: float) -> int:
-    """Return the memory of a pod that asks for a share of a node, in whole GiB from 1 to 4."""
+    """Return the memory of a pod that requests a share of a node, in whole GiB from 1 to 4."""
     return int(np.clip(math.ceil(share * NODE_GIBIBYTES), 1, 4)) * GIBIBYTE
 
 
 def users_estimate(isolated_seconds: float, generator: np.random.Generator) -> float | None:
-    """Return what a user would request: none in a fifth of the cases, else 1 to 5 times the truth, rounded up to 10 s.
+    """Return a user's request: none in a fifth of the cases, else 1 to 5 times the truth, rounded up to 10 s.
 
     Chosen after the common finding that users over-estimate several times over.
     """

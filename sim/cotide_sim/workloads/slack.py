@@ -1,18 +1,17 @@
-"""Services whose use of cpu is measured, not asked for: the scenario in which slack can be offered, and overdrawn.
+"""Services with a measured use of cpu below their requests: the scenario with slack to offer, and to overdraw.
 
-Called by the demo and by `comparison` in place of a plan's own services; the jobs and their arrivals stay as they are.
-Where the plan of the latency scenario has few services that never use half of what they ask for, here services ask for
-about half of the cluster, use less than that on average and more for moments, as series of real machines do.
+Called by the demo and by `comparison` in place of a plan's own services. The jobs and their arrivals stay unchanged.
+The plan of the latency scenario has few services that never use half of their requests. Here services request about
+half of the cluster. They use less than that on average and more for moments, as series of real machines do.
 
-- The course of each pod's cpu is a window of a series: Azure's 70 virtual machines (mean of five minutes) where there
-  is a data directory, else the generated series of the forecast experiment.
-- A pod asks for what the Vertical Pod Autoscaler would recommend after the day before the window: the 90th percentile
-  of that day plus 15 %. On Azure's machines use is then above the request in 5 % of the slots, and in more than half
-  of all windows of three hours at least once.
-- Kubernetes lets a pod use more than it asks for while its node has room; its limit is `LIMIT_FACTOR` times its
-  request.
+- The course of each pod's cpu is a window of a series: Azure's 70 virtual machines (mean of five minutes) with a data
+  directory, else the generated series of the forecast experiment.
+- A pod's request is the Vertical Pod Autoscaler's recommendation after the day before the window: the 90th percentile
+  of that day plus 15 %. On Azure's machines use is then above the request in 5 % of the slots. In more than half of all
+  windows of three hours it is above at least once.
+- Kubernetes lets a pod exceed its request while its node has room. Its limit is `LIMIT_FACTOR` times its request.
 
-Invariant: pure but for the file; same arguments, same services; the pods of a service use the same, as behind a load
+Invariant: pure except for the file; same arguments, same services. The pods of a service use the same, as behind a load
 balancer, so their bursts come together.
 """
 
@@ -37,9 +36,9 @@ from cotide_sim.workloads.traced import COMPRESSION
 STEP_SECONDS: Final = SLOT_SECONDS / COMPRESSION
 """A slot of the series in a run, at the compression of all traces: 25 s."""
 SERVICE_PODS_PER_NODE: Final = 2.0
-"""Chosen with `REQUESTS`: services ask for 44 % of the cluster."""
+"""Chosen with `REQUESTS`: services request 44 % of the cluster."""
 REQUESTS: Final = (1000, 1500, 2000, 2500)
-"""Millicores that a pod asks for, drawn evenly; chosen. The series is scaled so that the recommendation is this."""
+"""Millicores of a pod's request, drawn evenly; chosen. The series is scaled so that the recommendation equals it."""
 PERCENTILE: Final = 90.0
 MARGIN: Final = 1.15
 """The Vertical Pod Autoscaler's recommendation for cpu: ``--target-cpu-percentile`` 0.9 and
@@ -48,8 +47,9 @@ MARGIN: Final = 1.15
 LIMIT_FACTOR: Final = 2.0
 """Chosen. Higher bursts are cut; that concerns a tenth of Azure's windows."""
 BUSY_SHARE: Final = 0.05
-"""A series whose 90th percentile is below this share of its machine is not a service under load, and is not drawn;
-scaled to a core or two, its noise would be all that is seen (chosen)."""
+"""Least 90th percentile of a drawn series, as a share of its machine. A lower one is not a service under load: scaled
+to a core or two, it would be mostly noise (chosen).
+"""
 
 GAPS_MAX: Final = 0.1
 """A window with a larger share of missing slots is not taken; smaller gaps are filled linearly (chosen)."""
@@ -97,8 +97,9 @@ def _service(
 
 
 def _window(series: LoadSeries, steps: int, generator: np.random.Generator) -> tuple[Floats, Floats, float]:
-    """Return the day before a window of a busy series, the window, both without gaps, and the request that the day
-    recommends."""
+    """Return the day before a window of a busy series, the window, both without gaps, and the request recommended by
+    the day.
+    """
     hosts, slots = series.load.shape
     steps_there = min(steps, slots - DAY_SLOTS)
     for _ in range(TRIES):
@@ -114,6 +115,6 @@ def _window(series: LoadSeries, steps: int, generator: np.random.Generator) -> t
 
 
 def _filled(values: Floats, steps: int) -> Floats:
-    """Return so many values, those that are missing filled linearly."""
+    """Return the given number of values; missing ones are filled linearly."""
     known = np.flatnonzero(np.isfinite(values))
     return np.interp(np.arange(steps), known, values[known])

@@ -25,7 +25,7 @@ SIZE_MEAN: Final = sum(share * (first + last) / 2 for share, first, last in SIZE
 
 
 def synthetic_jobs(kind: Synthetic, count: int, seed: int) -> JobList:
-    """Return ``count`` jobs of one of the two distributions; demands are drawn alike in both."""
+    """Return ``count`` jobs of one of the two distributions; both draw demands in the same way."""
     generator = np.random.default_rng([seed, count])
     demands = _mixture(generator, DEMANDS, count)
     sizes = _mixture(generator, SIZES, count) if kind == "synth1" else generator.geometric(1.0 / SIZE_MEAN, count)
@@ -37,7 +37,7 @@ def sampled_jobs(runs: Integers, demands: Integers, count: int, seed: int) -> tu
 
     Returns
     -------
-    The instance, and how many of the log's jobs could not be drawn since they ask for more than one machine.
+    The instance, and the number of the log's jobs that could not be drawn since they request more than one machine.
     """
     fits = np.flatnonzero(demands <= CAPACITY)
     drawn = np.random.default_rng(seed).choice(fits, size=min(count, len(fits)), replace=False)

@@ -1,18 +1,18 @@
 """A plan from real traces: WorldCup98 drives the services, Alibaba 2017 and Google 2011 bring the jobs.
 
 Called by the demo (``--data DIR``) and by experiments. First step of the flow: trace rows to services and arrivals.
-Invariant: same directory and arguments, same plan; the seed chooses the rows, what a row becomes does not hang on it.
+Invariant: same directory and arguments, same plan; the seed chooses the rows, but does not affect what a row becomes.
 
-What is taken as it stands: the course of request rates, the order and rhythm of arrivals, run times between
-`RUN_SECONDS`, classes, users' and jobs' identity. What is scaled, and why (docs/simulation.md says more):
+Taken unchanged: the course of request rates, the order and rhythm of arrivals, run times between `RUN_SECONDS`,
+classes, users' and jobs' identity. Scaled, with reasons in docs/simulation.md:
 
 - Time is compressed: `COMPRESSION` x duration of each trace is one run. Arrivals fall into its first part; run times
   are not compressed. Tasks are thinned by a hash until their work is the wanted load, 60 % of it Alibaba's.
 - The web trace's rates are of one site of 1998; each service plays a window of its own, scaled to the service's peak.
-- A task's instances, up to tens of thousands, become 1 to 4 pods (one more for each power of eight); cpu and
-  memory are scaled so that hundreds of pods fill the nodes.
-- The traces don't tell what a job computes. A hash of its identity chooses one of the eight measured types, and the
-  input size is the one whose lone run time, by the measurements, is the task's.
+- A task's instances, up to tens of thousands, become 1 to 4 pods (one more for each power of eight). Cpu and memory are
+  scaled so that hundreds of pods fill the nodes.
+- The traces do not record a job's computation. A hash of its identity chooses one of the eight measured types. The
+  input size is the one with the task's run time, by the isolated measurements.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 WEB_DAYS: Final = (30, 76)
 """Windows start in these days of the trace, end of May to mid July: before and after, the site is all but idle."""
 COMPRESSION: Final = 12.0
-"""Seconds of each trace in a simulated second, for rates and arrivals alike; chosen: a run of 15 minutes holds 3 hours,
-in which request rates rise or fall by half, and by more while a match is on."""
+"""Seconds of each trace in a simulated second, for rates and arrivals alike. Chosen: a run of 15 minutes holds 3 hours,
+in which request rates rise or fall by half, and by more during a match.
+"""
 ALIBABA_SHARE: Final = 0.6
 ALIBABA_CPU_FACTOR: Final = 4.0
 GOOGLE_CPU_FACTOR: Final = 8.0
@@ -46,16 +47,16 @@ CORES: Final = (1.0, 4.0)
 RUN_SECONDS: Final = (30.0, 400.0)
 """Run times are cut to these; chosen: the middle nine tenths of both traces' are 3 s to 430 s and 14 s to 975 s."""
 GOOGLE_SECONDS: Final = 29 * 86_400.0
-"""The Google trace spans 29 days; its job identifiers stand in for time (see `traces.google2011`)."""
+"""The Google trace spans 29 days; its job identifiers replace the time (see `traces.google2011`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """A trace row on its way to a job; ``part`` is where in the window it lies, in [0, 1)."""
+    """A trace row on its way to a job; ``part`` is its place in the window, in [0, 1)."""
 
     identity: str
     kind: str
-    """What recurs with the same work: jobs of a kind share a type."""
+    """The key of recurring work: jobs of a kind share a type."""
     part: float
     seconds: float
     cores: float
@@ -72,7 +73,7 @@ def from_traces(directory: Path, seed: int, nodes: int, duration_seconds: float)
     ----------
     directory : holds ``http/``, ``alibaba/``, ``google/`` and ``colocation/``.
     seed : chooses windows and the rows in them.
-    nodes : 8-core nodes that the load is meant for, >= 1.
+    nodes : number of 8-core nodes for the load, >= 1.
     duration_seconds : simulated seconds of the run, > 0.
 
     Raises

@@ -189,8 +189,8 @@ def test_a_policy_from_a_file_stands_beside_the_others(log, tmp_path):
         ([], "--trace: name a trace with --trace or a generator with --generate"),
         (["--trace", "x.swf", "--generate", "synth1"], "--trace: name a trace with --trace or a generator"),
         (["--trace", "x.swf", "--jobs", "5"], "--jobs: is for --generate"),
-        (["--generate", "synth1", "--load", "nan"], "--load: nan is no share of a machine"),
-        (["--generate", "synth1", "--processors", "8"], "--processors: jobs of synth1 ask for up to 200 processors"),
+        (["--generate", "synth1", "--load", "nan"], "--load: nan is not a share of a machine"),
+        (["--generate", "synth1", "--processors", "8"], "--processors: jobs of synth1 request up to 200 processors"),
         (["--generate", "lublin", "--policy-file", "none.py"], "none.py: can't be read"),
     ],
 )

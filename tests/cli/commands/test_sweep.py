@@ -189,7 +189,7 @@ def test_a_failed_cell_makes_the_exit_code_1_and_stands_in_the_table(tmp_path):
         (("--results", "r.csv", "--synthetic", "synth1", "--policy", ","), "--policy: names nothing"),
         (("--results", "r.csv", "--synthetic", "synth1", "--runtime", "oracle"), "--runtime: there is no 'oracle'"),
         (("--results", "r.csv", "--synthetic", "synth1", "--seeds", "many"), "--seeds: 'many' is no seed"),
-        (("--results", "r.csv", "--synthetic", "synth1", "--load", "nan"), "--load: nan is no share of a machine"),
+        (("--results", "r.csv", "--synthetic", "synth1", "--load", "nan"), "--load: nan is not a share of a machine"),
         (("--results", "r.csv", "--trace", "absent.swf"), "absent.swf: can't be read"),
         (
             ("--results", "r.csv", "--synthetic", "synth1", "--policy", "mine.py:Fair"),

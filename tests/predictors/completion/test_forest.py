@@ -74,5 +74,5 @@ def test_broken_arrays_are_refused() -> None:
 )
 def test_arrays_that_a_disk_spoilt_are_refused_by_name(spoil: Callable[[bytes], bytes]) -> None:
     payload = spoil(write_arrays({"a": np.arange(9.0)}))
-    with pytest.raises(ModelError, match=r"forest\.npz is no npz of plain numbers"):
+    with pytest.raises(ModelError, match=r"forest\.npz is not an npz of plain numbers"):
         read_arrays(payload, "forest.npz")

@@ -64,5 +64,5 @@ def test_numbers_that_do_not_fit_are_refused(change: dict[str, np.ndarray]) -> N
 def test_a_model_is_no_state() -> None:
     files = to_files([], {}, "")
     document = json.loads(files[MANIFEST]) | {"kind": "qos"}
-    with pytest.raises(ModelError, match="not kept samples"):
+    with pytest.raises(ModelError, match="hold no samples"):
         from_files({**files, MANIFEST: json.dumps(document).encode()})

@@ -57,7 +57,7 @@ def test_xgboost_is_asked_about_rows_with_holes_and_infinite_ones_only(monkeypat
 
 @pytest.mark.parametrize(
     ("columns", "parameters", "complaint"),
-    [(1, {}, "another column than the 1"), (COLUMNS, {"base_score": 0.25}, "base score is not one half")],
+    [(1, {}, "a column outside of the 1"), (COLUMNS, {"base_score": 0.25}, "base score is not one half")],
 )
 def test_trees_that_would_be_walked_wrongly_are_refused(
     columns: int, parameters: dict[str, object], complaint: str
@@ -71,5 +71,5 @@ def test_a_tree_that_leads_back_to_itself_is_refused() -> None:
     raw, _ = payload(1)
     offset = raw.index(b"left_children") + len(b"left_children[$l#L") + 8
     circular = raw[:offset] + (0).to_bytes(4, "big") + raw[offset + 4 :]
-    with pytest.raises(ValueError, match="the nodes of a tree form none"):
+    with pytest.raises(ValueError, match="the nodes of a tree do not form a tree"):
         BoostedTrees.of(circular, COLUMNS)

@@ -153,7 +153,7 @@ def test_a_changed_byte_and_a_model_of_another_kind_are_refused() -> None:
     files = to_files(kept(taught(100.0)))
     with pytest.raises(ModelError, match="sha256"):
         restore(PodRunTimes(), {**files, FILE: files[FILE][:-1] + b"x"})
-    with pytest.raises(ModelError, match="no kept run times"):
+    with pytest.raises(ModelError, match="hold no run times"):
         restore(PodRunTimes(), pack("qos", {}, {FILE: files[FILE]}))
 
 

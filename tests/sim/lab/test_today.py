@@ -31,7 +31,7 @@ def test_where_nobody_does_the_nearest_is_named() -> None:
     assert found.better == {}
     assert found.nearest is not None
     assert found.nearest[0] == "ridge"
-    assert "nobody beats host-load beyond noise; nearest is ridge (" in found.sentence
+    assert "no predictor beats host-load beyond noise; nearest is ridge (" in found.sentence
 
 
 def test_one_of_many_that_is_better_by_chance_is_not_told_apart() -> None:

@@ -123,7 +123,7 @@ def test_who_leaves_a_hard_case_out_has_no_figures(tmp_path: Path) -> None:
     )
     chosen = cells_of("usage-path", [source_of(None, hosts=2)], [str(own)], [0])
     (failure,) = run_lab(chosen, tmp_path / "journal", Pool(1)).failures
-    assert "no number at slot 1008" in (failure.error or "")
+    assert "not a number at slot 1008" in (failure.error or "")
 
 
 def test_networks_train_for_as_many_steps_as_told_and_the_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_a_machine_beyond_what_is_counted_is_refused(tmp_path, processors):
 @pytest.mark.parametrize("kind", ["synth1", "lublin"])
 @pytest.mark.parametrize("load", [1e-300, 0.0, -1.0, 11.0, float("nan")])
 def test_a_load_at_which_times_leave_what_is_counted_is_refused(kind, load):
-    with pytest.raises(InputError, match=r"--load: .* is no share of a machine"):
+    with pytest.raises(InputError, match=r"--load: .* is not a share of a machine"):
         generated_log("x", kind, 10, load, 0)
     assert (np.diff(generated_log("x", kind, 50, 1e-4, 0).submit) >= 0).all()
 

@@ -1,1 +1,3 @@
-"""Run times of live pods from the habits of their owners: the replay's mixture, fed by completions as they come."""
+"""Run times of live pods from the habits of their owners: the replay's mixture, which learns from completions as they
+come.
+"""

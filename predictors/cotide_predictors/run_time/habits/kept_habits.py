@@ -1,10 +1,10 @@
-"""What was learned of run times, as bytes that outlive a process: npz without pickle under a manifest with its sha256.
+"""What was learned of run times, as bytes that outlive a process: npz without pickle, under a manifest with its sha256.
 
-Called by the operator, whose stores keep the files (a directory, or a ConfigMap). Names are not in it, only digests.
-Read as untrusted: whoever can write the store can write anything. Invariant: what can't be read in full is refused with
-one sentence, and nothing of it is used. Each forecaster has a file of its own name; what another configuration kept of
-a forecaster is taken up by whoever has that forecaster now. Of a mixture that was kept with one set of weights for all
-namespaces, as it once was, the past runs are taken up, and each namespace begins with the first weights.
+Called by the operator, and kept in its stores (a directory, or a ConfigMap). The files hold digests, no names. Files
+are read as untrusted, since every writer of the store can write anything. Invariant: a file that cannot be read in full
+is refused as a whole, with one sentence. Each forecaster has a file of its own name. A forecaster takes up its file
+even where another configuration wrote it. Older files of the mixture hold one set of weights for all namespaces. Their
+past runs are taken up, and each namespace begins with the first weights.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from cotide_predictors.run_time.kernels.run_habits import KEYS, LAGS
 
 KIND: Final = "run-time-habits"
 MAX_RATIO: Final = 1e9
-"""Largest share of a forecast that a run is read to be (chosen: beyond any two times that the bins hold)."""
+"""Largest ratio of a run to its forecast that is accepted from a file (chosen: beyond any two times that the bins
+hold).
+"""
 DIGEST_BYTES: Final = 120_000
 """Of a table in a digest (chosen: two forecasters' tables fit into a ConfigMap)."""
 SHARED_WEIGHTS: Final = "weights"
@@ -56,7 +58,7 @@ def arrays_of(
 
     Parameters
     ----------
-    most_keys : of the mixture of each kind, and of namespaces with accuracies, those learned last; None for all.
+    most_keys : of the mixture of each kind, and of namespaces with accuracies, the last learned; None for all.
     most_bytes : of each table, and of the mixture's weights; None for all.
     """
     scored = list(contender.accuracies.items())
@@ -91,21 +93,21 @@ def kept(run_times: PodRunTimes, most_keys: int | None = None, halvings: int = 0
 
 
 def to_files(arrays: Mapping[str, Arrays], words: Mapping[str, object] | None = None) -> dict[str, bytes]:
-    """Return arrays by file as files, with words in the manifest; may run in another thread."""
+    """Return arrays by file as files, with texts in the manifest; may run in another thread."""
     return model_files.pack(KIND, words or {}, {name: write_arrays(array) for name, array in arrays.items()})
 
 
 def restore(run_times: PodRunTimes, files: Mapping[str, bytes]) -> model_files.Document:
-    """Begin with what files of `to_files` hold of the forecasters there are; return the manifest.
+    """Restore the existing forecasters from files of `to_files`; return the manifest.
 
     Raises
     ------
     ModelError
-        One sentence that says what is wrong; nothing is changed then.
+        One sentence that names the fault; the state is unchanged then.
     """
     document = model_files.unpack(files)
     if document.get("kind") != KIND:
-        raise ModelError("these are no kept run times")
+        raise ModelError("the files hold no run times")
     taken: list[Callable[[], None]] = []
     for contender in run_times.contenders:
         name = file_of(contender.name)
@@ -115,14 +117,14 @@ def restore(run_times: PodRunTimes, files: Mapping[str, bytes]) -> model_files.D
         try:
             taken.append(_taking_up(contender, arrays))
         except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
-            raise ModelError(f"{name} does not hold what it should: {error}") from error
+            raise ModelError(f"{name} has invalid contents: {error}") from error
     for take_up in taken:
         take_up()
     return document
 
 
 def _taking_up(contender: Contender, arrays: Arrays) -> Callable[[], None]:
-    """Return what puts checked arrays in force."""
+    """Return the function that puts checked arrays in force."""
     accuracies = _accuracies(arrays)
     forecaster = contender.forecaster
     if isinstance(forecaster, RunTimeMixture):

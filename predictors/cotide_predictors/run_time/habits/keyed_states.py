@@ -1,7 +1,7 @@
-"""Rows of numbers by key, bounded in number: what the live forecasters know of each owner and each namespace.
+"""Rows of numbers by key, bounded in number: the live forecasters' knowledge of each owner and each namespace.
 
-Used by `live_filters`, `live_smoothing` and `live_regression`. Invariant: of too many keys the one not learned for
-longest goes, as far as `namespace_shares` lets it; a row is what was put there last, and nobody else's.
+Used by `live_filters`, `live_smoothing` and `live_regression`. Invariant: of too many keys the least recently learned
+goes, within the limits of `namespace_shares`. A row holds the last numbers that were put under its key.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class KeyedStates:
 
     Parameters
     ----------
-    low, high : (width,) between which each number of a row lies; what is read from a store is held to it.
-    most_keys : at most.
-    may_miss : whether a number may be nan, for what is not known.
+    low, high : (width,) limits of each number of a row, checked when a store is read.
+    most_keys : largest number of keys.
+    may_miss : whether a number may be nan, where it is unknown.
     """
 
     def __init__(self, low: Floats, high: Floats, most_keys: int, *, may_miss: bool = False) -> None:
@@ -40,11 +40,11 @@ class KeyedStates:
         self._shares = NamespaceShares()
 
     def get(self, key: bytes) -> Floats | None:
-        """Return a key's row, to be read; None where nothing was learned."""
+        """Return a key's row, read only; None where nothing was learned."""
         return self._rows.get(key)
 
     def put(self, key: bytes, row: Floats) -> None:
-        """Keep a row, as the latest; one that has become no number is forgotten instead."""
+        """Keep a row, as the latest; a row that holds an invalid number is forgotten instead."""
         if self._rows.pop(key, None) is not None and not self._is_sound(row):
             self._shares.forgotten(key)
         if not self._is_sound(row):
@@ -57,7 +57,7 @@ class KeyedStates:
         self._shares.learned(key)
 
     def retain(self, namespaces: Collection[bytes]) -> None:
-        """Drop the rows of other namespaces than these."""
+        """Keep the rows of these namespaces only."""
         self.replace({key: row for key, row in self._rows.items() if key[:NAMESPACE_BYTES] in namespaces})
 
     def arrays(self, most_bytes: int | None = None) -> tuple[NDArray[np.uint8], NDArray[Any]]:
@@ -74,12 +74,12 @@ class KeyedStates:
         return keys, np.array([row for _, row in kept], kind).reshape(len(kept), width)
 
     def checked(self, keys: NDArray[Any], rows: NDArray[Any]) -> dict[bytes, Floats]:
-        """Return rows by key of arrays that nobody vouches for.
+        """Return rows by key of untrusted arrays.
 
         Raises
         ------
         ValueError
-            One sentence that says what is wrong.
+            One sentence that names the fault.
         """
         if keys.dtype != np.uint8 or keys.ndim != 2 or keys.shape[1] != KEY_BYTES or len(keys) > self._most_keys:
             raise ValueError(f"keys of shape {keys.shape} and type {keys.dtype}")
@@ -93,7 +93,7 @@ class KeyedStates:
         return found
 
     def replace(self, rows: dict[bytes, Floats]) -> None:
-        """Hold these rows, as `checked` gave them, and no others."""
+        """Hold exactly these rows, as `checked` returned them."""
         self._rows, self._shares = rows, NamespaceShares()
         for key in rows:
             self._shares.learned(key)
@@ -107,7 +107,7 @@ class KeyedStates:
 
 
 class OwnersAndNamespaces:
-    """The tables of a live forecaster: of each owner, and of each namespace for owners it knows nothing of."""
+    """The tables of a live forecaster: one by owner, and one by namespace for unknown owners."""
 
     def __init__(self, owners: KeyedStates, namespaces: KeyedStates) -> None:
         self._owners, self._namespaces = owners, namespaces
@@ -118,7 +118,7 @@ class OwnersAndNamespaces:
         return {"owners": self._owners, "namespaces": self._namespaces}
 
     def retain(self, namespaces: Collection[bytes]) -> None:
-        """Drop what was learned in other namespaces."""
+        """Keep what was learned in these namespaces only."""
         for table in self.tables.values():
             table.retain(namespaces)
 

@@ -1,8 +1,8 @@
-"""Which pods are alike: what the habits of a live queue go by, from the most alike to the least.
+"""Which pods are alike: the keys of a live queue's habits, from the most alike to the least.
 
-Called by `pod_run_times` at a pod's arrival. A trace has a user, a size and a request; a cluster has a namespace, an
-owner whose runs follow one another under new names, an image, a declared type and an input size. Invariant: pods of two
-namespaces are never alike, so that no tenant's runs change what another's past is.
+Called by `pod_run_times` at a pod's arrival. A trace has a user, a size and a request. A cluster has a namespace, an
+owner with successive runs under new names, an image, a declared type and an input size. Invariant: pods of two
+namespaces are never alike, so one tenant's runs never change another's past.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from typing import Final
 from cotide_core.events import Pod
 
 _GENERATED: Final = re.compile(r"(?:-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|\d+))+$")
-"""What API servers put behind ``generateName`` (apimachinery, names.SimpleNameGenerator), the minutes that a CronJob
-puts behind its Jobs' names, and indexes."""
+"""Suffixes that API servers append to ``generateName`` (apimachinery, names.SimpleNameGenerator), the minutes that a
+CronJob appends to its Jobs' names, and indexes.
+"""
 NAMESPACE_BYTES: Final = 6
 REST_BYTES: Final = 10
-"""Of a key: a digest of the namespace, which is how its keys are found again, and one of the rest (chosen: two of a
-hundred million keys meet with a probability below one in a hundred million)."""
+"""Of a key: a digest of the namespace, by which its keys are found again, and a digest of the rest. Chosen: two of a
+hundred million keys collide with a probability below one in a hundred million.
+"""
 KEY_BYTES: Final = NAMESPACE_BYTES + REST_BYTES
 STEPS_A_DOUBLING: Final = 4
-"""Input sizes within a fifth of one another count as the same (chosen: a daily input is never the same to the byte)."""
+"""Input sizes within a fifth of one another count as the same (chosen: a daily input varies by some bytes)."""
 REMEMBERED: Final = 16_384
 """Digests that are kept (chosen: 3 MB)."""
 
@@ -40,12 +42,12 @@ def likeness_of(pod: Pod) -> Likeness:
 
 
 def namespace_key(namespace: str) -> bytes:
-    """Return what every key of a namespace begins with."""
+    """Return the prefix of all keys of a namespace."""
     return _digest(NAMESPACE_BYTES, namespace)
 
 
 def series_of(name: str) -> str:
-    """Return a name without what tells the runs of one series apart: ``report-28471200`` is a ``report``."""
+    """Return a name without the part that differs between runs of one series: ``report-28471200`` is a ``report``."""
     return _GENERATED.sub("", name) or name
 
 
@@ -72,5 +74,5 @@ def _keys(namespace: str, owner: str, program: str, kind: str, step: int) -> Lik
 
 
 def _digest(size: int, *words: str) -> bytes:
-    # No name of an object holds a line break, so that no two lists of words are joined alike.
+    # No name of an object holds a line break, so that two different lists of words never join to the same text.
     return blake2b("\n".join(words).encode(), digest_size=size).digest()

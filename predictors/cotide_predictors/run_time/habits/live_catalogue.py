@@ -1,8 +1,8 @@
 """The forecasters of live pods' run times, by the names that the configuration takes.
 
-Called by the operator and by the lab, which scores each beside the others on batch logs. Not among them: the mixture
-density network, which learns one set of weights from all that ran; a network for each namespace would be trained on a
-handful of runs. Invariant: each has a test that breaks when it lets the future in.
+Called by the operator and by the lab, which compares them on batch logs. The mixture density network is left out: it
+learns one set of weights from all runs, and a network for each namespace would train on a handful of runs. Invariant:
+each has a test that fails when the forecaster sees the future.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cotide_predictors.run_time.habits.live_smoothing import LiveSmoothing
 LivePredictor = Literal["habits", "exponential-smoothing", "regression", "fmkf", "mlkf"]
 LIVE_PREDICTORS: Final[tuple[LivePredictor, ...]] = get_args(LivePredictor)
 HABITS: Final[LivePredictor] = "habits"
-"""The mixture of past runs; what is in force where nothing else is said."""
+"""The mixture of past runs; the default."""
 _NOBODY: Final = (b"\0" * 16,) * 4
 
 
 def live_forecaster(name: LivePredictor, *, most_keys: int | None = None) -> LiveForecaster:
-    """Return a forecaster that knows nothing yet.
+    """Return a forecaster without any knowledge.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def live_forecaster(name: LivePredictor, *, most_keys: int | None = None) -> Liv
 
 
 def compile_kernels(names: tuple[LivePredictor, ...]) -> None:
-    """Compile what these need before the first pod needs it, which must not wait for seconds."""
+    """Compile the kernels of these forecasters beforehand, since the first pod must not wait for seconds."""
     first, second, third, last = _NOBODY
     for name in names:
         forecaster = live_forecaster(name, most_keys=1)

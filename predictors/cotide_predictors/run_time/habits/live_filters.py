@@ -1,9 +1,9 @@
-"""The Kalman filters (Naghshnejad 2019, sections 5.3.3 and 5.3.4) for pods that nobody knows beforehand.
+"""The Kalman filters (Naghshnejad 2019, sections 5.3.3 and 5.3.4) for pods that are unknown beforehand.
 
-Called by `live_catalogue`. An owner stands for the user; what all users together have come to is here what its
-namespace has come to, since no tenant's runs may move another's forecasts. For the same reason the noise is not chosen
-but stays at its first variances. The request is replaced by what the completion model says, and bounds
-nothing. Recursions are those of `kalman`. Invariant: as `live_forecaster` has it.
+Called by `live_catalogue`. The owner takes the place of the user. The namespace's filters take the place of all users',
+since one tenant's runs must not move another's forecasts. For the same reason the noise is not chosen but stays at its
+first variances. The completion model's forecast replaces the request, and bounds nothing. Recursions are those of
+`kalman`. Invariant: as of `live_forecaster`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ State = FmkfState | MlkfState
 
 @dataclass(frozen=True, slots=True)
 class FilterForecast:
-    """One forecast, whose filters move by its outcome, and what they saw of the pod."""
+    """One forecast, the filters that its outcome moves, and their inputs for the pod."""
 
     seconds: int
     upper: int
@@ -97,7 +97,9 @@ class LiveFilters(OwnersAndNamespaces):
         return of(1, len(REGRESSORS))
 
     def _filters(self, owner: bytes, namespace: bytes) -> tuple[State, bool]:
-        """Return the filters of an owner and, as those of everybody, of its namespace; and whether any has learned."""
+        """Return the filters of an owner and, in the place of all users', of its namespace; and whether any has
+        learned.
+        """
         state = self._begun()
         own, all_of_it = self._owners.get(owner), self._namespaces.get(namespace)
         if all_of_it is not None:
@@ -131,7 +133,7 @@ def one_job(requested_seconds: float, cores: float, hour: int) -> JobTable:
 
 
 def _packed(state: State, part: int) -> Floats:
-    """Return the filters of a row as one row of numbers; which are known is not among them."""
+    """Return the filters of a row as one row of numbers, without the flags of known ones."""
     found: Floats = np.concatenate([values_array[part].ravel() for values_array in state[:-1]])
     return found
 

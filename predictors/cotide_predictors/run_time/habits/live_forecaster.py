@@ -1,7 +1,7 @@
-"""What a forecaster of live pods' run times answers, and learns from.
+"""The answers of a forecaster of live pods' run times, and how it learns.
 
-Implemented by the `live_*` modules here, called by `pod_run_times` and by the lab. Invariants: a forecast rests on runs
-that were learned before it and on nothing else; runs of one namespace never move a forecast of another's pods by what
+Implemented by the `live_*` modules here, called by `pod_run_times` and by the lab. Invariants: a forecast depends only
+on runs that were learned before it. Runs of one namespace never move a forecast for another's pods through state that
 is kept by key.
 """
 
@@ -15,7 +15,7 @@ from cotide_predictors.run_time.habits.likeness import Likeness
 
 
 class LiveForecast(Protocol):
-    """One forecast; what else it holds is its forecaster's own."""
+    """One forecast; further fields belong to its forecaster."""
 
     @property
     def seconds(self) -> int:
@@ -29,7 +29,7 @@ class LiveForecast(Protocol):
 
     @property
     def alike(self) -> int:
-        """Return past runs, or kinds of them, that it rests on; 0 where there is none."""
+        """Return the number of past runs, or kinds of them, behind the forecast; 0 where there is none."""
         ...
 
 
@@ -43,26 +43,26 @@ class LiveForecaster(Protocol):
 
         Parameters
         ----------
-        reference_seconds : what a completion model, or the user, says.
-        cores : that the pod asks for. hour : of the epoch, in which it came.
+        reference_seconds : forecast of a completion model, or the user's estimate.
+        cores : requested by the pod. hour : of its arrival, of the epoch.
         """
         ...
 
     def learn(self, made: Any, run_seconds: float) -> None:
-        """Learn how long a run took about which this forecaster made a forecast."""
+        """Learn the length of a run that this forecaster had forecast."""
         ...
 
     def retain(self, namespaces: Collection[bytes]) -> None:
-        """Drop what was learned in other namespaces than these, named by `likeness.namespace_key`."""
+        """Keep what was learned in these namespaces only, named by `likeness.namespace_key`."""
         ...
 
     def __len__(self) -> int:
-        """Return the series of pods that it knows."""
+        """Return the number of known series of pods."""
         ...
 
 
 class TabledForecaster(LiveForecaster, Protocol):
-    """A forecaster whose all lies in tables by key."""
+    """A forecaster with all its state in tables by key."""
 
     @property
     def tables(self) -> dict[str, KeyedStates]:

@@ -1,11 +1,11 @@
-"""The replay's mixture of past runs for a queue whose jobs nobody knows beforehand.
+"""The replay's mixture of past runs for a queue of jobs that are unknown beforehand.
 
-Called by `pod_run_times`. The kernels of `run_habits` forecast and learn, as in trace replay; here are the tables
-beside them, which grow with new keys and forget those not used for longest. Three things differ from a batch log.
-Nobody ends a job at its estimate, so that only `LONGEST_SECONDS` bounds a run. Instead of the request counts what the
-completion model forecasts (QPSM's, or the user's own estimate where there is none), one component among the others,
-whose weight follows how often it came true. And each namespace has weights of its own (`namespace_weights`). Invariant:
-a forecast uses only runs of its own namespace that were learned before it.
+Called by `pod_run_times`. The kernels of `run_habits` forecast and learn, as in trace replay. This module holds their
+tables, which grow with new keys and forget the least recently used. Three points differ from a batch log. Live runs do
+not end at their estimate, so only `LONGEST_SECONDS` bounds a run. The completion model's forecast takes the place of
+the request (QPSM's, or the user's own estimate where there is none). It is one component among the others, and its
+weight follows how often it came true. Each namespace has weights of its own (`namespace_weights`). Invariant: a
+forecast uses only runs of its own namespace that were learned before it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from cotide_predictors.run_time.kernels.run_habits import (
 )
 
 MOST_KEYS: Final = 20_000
-"""Keys of each kind of likeness; of more, those not learned for longest go, as far as `namespace_shares` lets them
-(chosen: some 20 MB in all)."""
+"""Keys of each kind of likeness. Of more keys the least recently learned go, within the limits of `namespace_shares`
+(chosen: some 20 MB in all).
+"""
 LONGEST: Final = int(LONGEST_SECONDS)
 NOBODY: Final = 0
 """Row of keys that were never learned; it stays empty."""
@@ -41,14 +42,14 @@ NOBODY: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class HabitForecast:
-    """One forecast, with what is needed to learn from its outcome.
+    """One forecast, with the data that learning from its outcome needs.
 
     Attributes
     ----------
     seconds, upper : whole seconds: of highest expected accuracy, and that all but one in ten do not outlive.
     reliability : expected accuracy, in [0, 1].
-    alike : past runs that it rests on, of the most alike kind that has any: 0 to `LAGS`.
-    reference : seconds that the completion model said.
+    alike : past runs behind the forecast, of the most alike kind that has any: 0 to `LAGS`.
+    reference : seconds, the completion model's forecast.
     case, cell, bins : which weights and bins of the tables it came from, see `run_habits.Habits`.
     """
 
@@ -71,7 +72,7 @@ class MixtureState:
     ----------
     keys : of each of the `KEYS` kinds, (n,) keys.
     runs : of each kind, (n, LAGS) seconds, newest first.
-    ratios : (n of the last kind, LAGS) run over what was believed.
+    ratios : (n of the last kind, LAGS) run over its expected time.
     """
 
     keys: tuple[tuple[bytes, ...], ...]
@@ -80,15 +81,15 @@ class MixtureState:
 
 
 class RunTimeMixture:
-    """Forecasts run times from what was learned of like pods.
+    """Forecasts run times from the runs of similar pods.
 
     Parameters
     ----------
-    most_keys : of each kind of likeness that are remembered.
+    most_keys : largest number of each kind of likeness.
 
     Attributes
     ----------
-    weights : what each namespace taught beside its past runs.
+    weights : what each namespace taught, apart from its past runs.
     """
 
     def __init__(self, *, most_keys: int = MOST_KEYS) -> None:
@@ -105,11 +106,11 @@ class RunTimeMixture:
     def forecast(
         self, likeness: Likeness, reference_seconds: float, *, cores: float = 1.0, hour: int = 0
     ) -> HabitForecast:
-        """Forecast a run; ``cores`` and ``hour`` say nothing here.
+        """Forecast a run; ``cores`` and ``hour`` have no effect here.
 
         Parameters
         ----------
-        reference_seconds : what a completion model, or the user, says.
+        reference_seconds : forecast of a completion model, or the user's estimate.
         """
         del cores, hour
         habits = self._with(self.weights.of(namespace_of(likeness)))
@@ -133,18 +134,18 @@ class RunTimeMixture:
         )
 
     def learn(self, made: HabitForecast, run_seconds: float) -> None:
-        """Learn how long a run took about which a forecast was made."""
+        """Learn the length of a run that was forecast here."""
         for kind in range(KEYS):
             row = self._row(kind, made.likeness[kind])
             self._habits.keys[kind, 0] = row
-        # Only now: a new key may have made the tables larger.
+        # Not earlier: a new key may have enlarged the tables.
         habits = self._with(self.weights.taught(namespace_of(made.likeness)))
         habits.case[0], habits.cell[0], habits.upper[0] = made.case, made.cell, made.upper
         habits.bins[0] = made.bins
         note_habit(habits, 0, whole(run_seconds), made.reference, made.seconds)
 
     def retain(self, namespaces: Collection[bytes]) -> None:
-        """Drop what was learned in other namespaces than these, named by `likeness.namespace_key`."""
+        """Keep what was learned in these namespaces only, named by `likeness.namespace_key`."""
         for kind, rows in enumerate(self._rows):
             for key in [key for key in rows if key[:NAMESPACE_BYTES] not in namespaces]:
                 self._forget(kind, key)
@@ -162,7 +163,7 @@ class RunTimeMixture:
         )
 
     def restore(self, state: MixtureState) -> None:
-        """Begin with the past runs that an earlier mixture learned; ``weights`` are restored apart."""
+        """Begin with the past runs that an earlier mixture learned; ``weights`` are restored separately."""
         for rows in self._rows:
             rows.clear()
         self._shares = tuple(NamespaceShares() for _ in range(KEYS))
@@ -184,7 +185,7 @@ class RunTimeMixture:
         return len(self._rows[0])
 
     def _with(self, learned: Learned) -> Habits:
-        """Return the tables with what one namespace taught."""
+        """Return the tables with the weights of one namespace."""
         return self._habits._replace(
             weights=learned.weights, counts=learned.counts, level=learned.level, outcomes=learned.outcomes
         )

@@ -1,8 +1,8 @@
-"""The on-line regression of Naghshnejad 2019, section 4.4.4, for pods that nobody knows beforehand.
+"""The on-line regression of Naghshnejad 2019, section 4.4.4, for pods that are unknown beforehand.
 
-Called by `live_catalogue`. One regression by namespace, on the features of Table 4.1 from each owner's own history; the
-request is replaced by what the completion model says, the processors by the cores. Steps are those of
-`regression` and `history`. Invariant: as `live_forecaster` has it.
+Called by `live_catalogue`. There is one regression by namespace, on the features of Table 4.1 from each owner's own
+history. The completion model's forecast replaces the request, and the cores replace the processors. Steps are those of
+`regression` and `history`. Invariant: as of `live_forecaster`.
 """
 
 from __future__ import annotations

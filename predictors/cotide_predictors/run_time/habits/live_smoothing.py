@@ -1,7 +1,7 @@
-"""Exponential smoothing of each owner's runs (Naghshnejad 2019, eq. 5.6) for pods that nobody knows beforehand.
+"""Exponential smoothing of each owner's runs (Naghshnejad 2019, eq. 5.6) for pods that are unknown beforehand.
 
-Called by `live_catalogue`. The rule of `kalman.smoothing` by owner; an owner without a past gets the level of its
-namespace, and a namespace without one what the completion model says. Invariant: as `live_forecaster` has it.
+Called by `live_catalogue`. The rule of `kalman.smoothing` by owner. An owner without a past gets the level of its
+namespace, and a namespace without one gets the completion model's forecast. Invariant: as of `live_forecaster`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cotide_predictors.run_time.kalman.smoothing import KEPT
 
 @dataclass(frozen=True, slots=True)
 class LevelForecast:
-    """One forecast: whole seconds as everywhere, and whose level moves by its outcome."""
+    """One forecast: whole seconds as everywhere, and the keys of the levels that its outcome moves."""
 
     seconds: int
     upper: int

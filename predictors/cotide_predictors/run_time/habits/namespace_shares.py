@@ -1,7 +1,7 @@
-"""Whose key is forgotten where there are too many: the oldest of all, unless its namespace has less than its share.
+"""Which key is forgotten of too many: the oldest of all, unless its namespace has less than its share.
 
-Used by `keyed_states` and `live_mixture`. Without shares a tenant whose Jobs are all named anew, by a hash say, would
-make everybody's past be forgotten. Invariant: a namespace with fewer keys than the mean of all loses none.
+Used by `keyed_states` and `live_mixture`. Without shares, a tenant with a new name for every Job, by a hash for
+example, would push out the past of all others. Invariant: a namespace with fewer keys than the mean of all loses none.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from cotide_predictors.run_time.habits.likeness import NAMESPACE_BYTES
 
 
 class NamespaceShares:
-    """Keys by namespace, which they begin with, each namespace's last learned at the end."""
+    """Keys by namespace, which is their prefix; each namespace's last learned is at the end."""
 
     def __init__(self) -> None:
         self._own: dict[bytes, dict[bytes, None]] = {}
         self._count = 0
         self._largest = b""
-        """A namespace that had the most keys when it was last looked for."""
+        """The namespace that had the most keys at the last count."""
 
     def learned(self, key: bytes) -> None:
         """Note a key as its namespace's latest."""

@@ -1,10 +1,11 @@
-"""What each namespace taught the mixture of past runs: its weights, the quantile that it takes, what came of forecasts.
+"""What each namespace taught the mixture of past runs: its weights, the quantile that it takes, the outcomes of
+forecasts.
 
 Used by `live_mixture`, kept by `kept_habits`. In a batch log all users teach one set, as they share one machine's
-queue. Live, one set would be moved by whoever runs the most pods: beside a tenant whose runs are all of one length the
-upper forecasts of another covered 57 % of its runs, not nine in ten (measured, ten runs to one). So each namespace
-begins with what is said here and learns for itself. Invariants: what one namespace learned changes no forecast of
-another's; of too many namespaces the one not learned for longest goes.
+queue. Live, the tenant with the most pods would move that one set. Next to a tenant with runs of one length, the upper
+forecasts of another covered 57 % of its runs, not nine in ten (measured, ten runs to one). So each namespace begins
+with the weights of this module and learns for itself. Invariants: what one namespace learned changes no forecast of
+another's. Of too many namespaces the least recently learned goes.
 """
 
 from __future__ import annotations
@@ -42,16 +43,18 @@ RATIO_SHARE: Final = 0.7
 WIDE_SHARE: Final = 0.5
 """First weight of a component counted widely, against narrowly."""
 BROAD_SHARE: Final = 0.02
-"""The same of the component that is even over all times (chosen): without an end that is enforced it says nothing, and
-half of a newcomer's forecast would be days."""
+"""The same of the component that is even over all times (chosen). Without an enforced end it carries no information,
+and half of a newcomer's forecast would be days.
+"""
 FIRST_LEVEL: Final = 0.8
-"""Quantile of the mixture that is taken first, for nine in ten runs not to outlive it: mixtures are wider than what
-comes (chosen on the same logs)."""
+"""Quantile of the mixture that is taken first, so that nine in ten runs do not outlive it: mixtures are wider than the
+outcomes (chosen on the same logs).
+"""
 ROUNDING: Final = 1e-5
-"""By which weights of one case may miss 1 in what is read (single precision)."""
+"""Largest difference from 1 of the sum of one case's weights in a file (single precision)."""
 BYTES_A_NAMESPACE: Final = NAMESPACE_BYTES + 4 * (1 + 2 * CELLS)
 BYTES_A_CASE: Final = 4 * (2 + 2 * COMPONENTS) + 8
-"""Of what is kept, in single precision."""
+"""Of the files, in single precision."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -74,11 +77,11 @@ class NamespaceWeights:
     """What namespaces taught, by `likeness.namespace_key`, the last that learned at the end."""
 
     def __init__(self) -> None:
-        self._first = begun()
+        self._first = untaught()
         self._learned: dict[bytes, Learned] = {}
 
     def of(self, namespace: bytes) -> Learned:
-        """Return what a namespace taught, to be read; what all begin with where it taught nothing."""
+        """Return what a namespace taught, read only; the first weights where it taught nothing."""
         return self._learned.get(namespace, self._first)
 
     def taught(self, namespace: bytes) -> Learned:
@@ -87,12 +90,12 @@ class NamespaceWeights:
         if found is None:
             if len(self._learned) >= MOST_NAMESPACES:
                 del self._learned[next(iter(self._learned))]
-            found = begun()
+            found = untaught()
         self._learned[namespace] = found
         return found
 
     def retain(self, namespaces: Collection[bytes]) -> None:
-        """Drop other namespaces than these."""
+        """Keep these namespaces only."""
         self._learned = {key: found for key, found in self._learned.items() if key in namespaces}
 
     def arrays(self, most_bytes: int | None = None) -> dict[str, NDArray[Any]]:
@@ -111,8 +114,8 @@ class NamespaceWeights:
             kept = kept[len(kept) - fitting :]
         precision = np.float64 if most_bytes is None else np.float32
         keys = np.frombuffer(b"".join(key for key, _ in kept), np.uint8).reshape(len(kept), NAMESPACE_BYTES)
-        # One array of all, of which the rows are taken: a row by itself costs as much as reading a hundred at once.
-        none = begun()
+        # One array of all rows, since one row by itself costs as much as reading a hundred at once.
+        none = untaught()
         weights, counts, levels, outcomes = (
             np.array([learned[part] for _, learned in kept] or [none[part]])[: len(kept)] for part in range(len(none))
         )
@@ -127,21 +130,21 @@ class NamespaceWeights:
         }
 
     def replace(self, learned: dict[bytes, Learned]) -> None:
-        """Hold these, as `read` gave them, and no others."""
+        """Hold exactly these, as `read` returned them."""
         self._learned = learned
 
     def __len__(self) -> int:
         return len(self._learned)
 
 
-def begun() -> Learned:
-    """Return what a namespace begins with."""
+def untaught() -> Learned:
+    """Return the first state of a namespace."""
     counts, level = np.zeros(CASES, np.int64), np.full(1, FIRST_LEVEL)
     return Learned(np.tile(_first_weights(), (CASES, 1, 1)), counts, level, np.zeros((2, CELLS)))
 
 
 def read(arrays: Arrays, keys: Iterable[bytes]) -> dict[bytes, Learned]:
-    """Return by namespace what `NamespaceWeights.arrays` gave, of arrays that nobody vouches for.
+    """Return by namespace what `NamespaceWeights.arrays` gave, from untrusted arrays.
 
     Parameters
     ----------
@@ -150,7 +153,7 @@ def read(arrays: Arrays, keys: Iterable[bytes]) -> dict[bytes, Learned]:
     Raises
     ------
     ValueError
-        One sentence that says what is wrong. KeyError where an array is missing.
+        One sentence that names the fault. KeyError where an array is missing.
     """
     names = tuple(keys)
     levels = _bounded(arrays["levels"], (len(names),), *LEVELS_TAKEN)
@@ -163,10 +166,10 @@ def read(arrays: Arrays, keys: Iterable[bytes]) -> dict[bytes, Learned]:
     if cases.dtype != np.int32 or cases.shape != (met, 2) or counts.dtype != np.int64 or counts.shape != (met,):
         raise ValueError(f"cases of shape {cases.shape} and type {cases.dtype}")
     if (cases < 0).any() or (cases >= (len(names), CASES)).any() or (counts < 1).any():
-        raise ValueError("a case is none, or was never met")
+        raise ValueError("a case is invalid or unused")
     if not np.allclose(weights.sum(axis=(1, 2)), 1.0, rtol=0.0, atol=ROUNDING):
         raise ValueError("weights do not add up to 1")
-    found = [begun() for _ in names]
+    found = [untaught() for _ in names]
     for learned, level, outcome in zip(found, levels, outcomes, strict=True):
         learned.level[0], learned.outcomes[:] = level, outcome
     for (row, case), count, own in zip(cases.tolist(), counts.tolist(), weights, strict=True):

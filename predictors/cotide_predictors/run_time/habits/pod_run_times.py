@@ -1,17 +1,17 @@
 """Forecasts the run time of each pod of a job when it comes, and learns from each that succeeds.
 
-A driver asks it before each call of the engine, live and in virtual time alike::
+A driver calls it before each call of the engine, live and in virtual time::
 
     events -> arrived -> RunTimesForecasted -> Scheduler.handle -> instructions -> decided
                 ^ completions teach the mixture                                     | slowdowns of the nodes chosen
 
-Run times are lone ones, as those of the completion model: what a job took is divided by the slowdown that was predicted
-for it where it was bound. One forecaster is the champion, another may stand beside it in shadow: both forecast every
-pod and learn from every run, only the champion's forecasts are told. Each run scores both and the completion model, by
-namespace; the champion is told to the engine in those namespaces only where it was at least as accurate as the model,
-so that a tenant whose runs follow no habit loses nothing. Who becomes champion is decided elsewhere, by
-`cotide_predictors.learning.run_time_challenge`, from the duels that are told here. Invariants: a pod is forecast once,
-at its arrival; one that fails, is evicted or deleted teaches nothing.
+Run times are isolated ones, as those of the completion model: the time that a job took, divided by the slowdown that
+was predicted where it was bound. One forecaster is the champion; another may run in shadow. Both forecast every pod and
+learn from every run, but only the champion's forecasts are sent. Each run scores both and the completion model, by
+namespace. The engine receives the champion's forecasts only in namespaces where they were at least as accurate as the
+model's. A tenant with irregular runs therefore loses nothing. `cotide_predictors.learning.run_time_challenge` decides
+the promotion, from the duels that this module returns. Invariants: a pod is forecast once, at its arrival; one that
+fails, is evicted or deleted teaches nothing.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from cotide_predictors.run_time.habits.live_forecaster import LiveForecast, Live
 FROM_MODEL: Final = "completion-model"
 HOUR_SECONDS: Final = 3600.0
 LEAST_RUNS: Final = 10
-"""Runs of a namespace before its habits are believed (chosen)."""
+"""Runs of a namespace before its habits are trusted (chosen)."""
 REMEMBERED_RUNS: Final = 200.0
 """Runs over which accuracies are averaged, the latest weighing most (chosen)."""
 MOST_NAMESPACES: Final = 10_000
-"""Whose accuracies are kept, those scored last (chosen: 3 MB)."""
+"""Namespaces with accuracies, the last scored (chosen: 3 MB)."""
 
 
 class Accuracies(NamedTuple):
-    """How good forecasts of a namespace's runs were: mean of shorter over longer, of forecast and truth.
+    """How good forecasts of a namespace's runs were: the mean of the shorter over the longer of forecast and truth.
 
-    ``runs`` counts up to `REMEMBERED_RUNS`; ``habits`` is of the forecaster whose scores these are.
+    ``runs`` counts up to `REMEMBERED_RUNS`; ``habits`` belongs to the forecaster of these scores.
     """
 
     runs: float
@@ -68,7 +68,7 @@ class ScoredRun(NamedTuple):
 
 
 class Duel(NamedTuple):
-    """A run that is over, of which champion and challenger had a forecast each: how accurate both were.
+    """A completed run that both champion and challenger had forecast, with both accuracies.
 
     ``series`` is the key of its owner.
     """
@@ -88,7 +88,7 @@ class Contender:
     accuracies: dict[bytes, Accuracies]
 
     def score(self, namespace: bytes, own: float, model: float) -> None:
-        """Take in how accurate this forecaster and the completion model were."""
+        """Take in the accuracies of this forecaster and of the completion model."""
         before = self.accuracies.pop(namespace, Accuracies(0.0, 0.0, 0.0))
         runs = min(before.runs + 1.0, REMEMBERED_RUNS)
         if len(self.accuracies) >= MOST_NAMESPACES:
@@ -107,7 +107,7 @@ class _Followed:
     """By forecaster."""
     model: tuple[float, float]
     chosen: LiveForecast | None
-    """What the engine is told; None leaves it to the completion model."""
+    """The forecast for the engine; None leaves it to the completion model."""
     is_published: bool = False
     slowdown: float = 1.0
 
@@ -141,7 +141,7 @@ class PodRunTimes:
         return self.contenders[0].accuracies
 
     def arrived(self, events: Iterable[Event], forecaster: CompletionForecaster) -> RunTimesForecasted | None:
-        """Learn from what ended and forecast what came; None where the engine has nothing to be told."""
+        """Learn from ended runs and forecast new ones; None where there is no news for the engine."""
         fresh: dict[str, Pod] = {}
         again: dict[str, Pod] = {}
         for event in events:
@@ -169,7 +169,7 @@ class PodRunTimes:
         return RunTimesForecasted(tuple(forecasts)) if forecasts else None
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
-        """Note by how much each bound pod is slowed down on its node."""
+        """Note the slowdown of each bound pod on its node."""
         for instruction in instructions:
             if isinstance(instruction, Bind) and instruction.forecast.seconds_p50 is not None:
                 known = self._followed.get(instruction.key)
@@ -178,30 +178,30 @@ class PodRunTimes:
                     known.slowdown = max(1.0, instruction.forecast.seconds_p50 / lone)
 
     def begin_anew(self) -> None:
-        """Tell everything again: another engine follows, which is told of all pods anew."""
+        """Send everything again: another engine follows, which receives all pods again."""
         for followed in self._followed.values():
             followed.is_published = False
 
     def take_scores(self) -> list[ScoredRun]:
-        """Return how forecasts of runs came out that ended since the last call."""
+        """Return the outcomes of forecasts of runs that ended since the last call."""
         scores, self._scores = self._scores, []
         return scores
 
     def take_duels(self) -> list[Duel]:
-        """Return the runs that ended since the last call of which both had a forecast, in the order of their ends."""
+        """Return the runs with both forecasts that ended since the last call, in the order of their ends."""
         duels, self._duels = self._duels, []
         return duels
 
     def promote(self) -> None:
-        """Let the challenger take over, with the scores that it has earned; the champion goes on in shadow."""
+        """Promote the challenger, with the scores that it has earned; the champion goes on in shadow."""
         self.contenders.reverse()
 
     def retain(self, namespaces: Iterable[str]) -> None:
-        """Drop what was learned in namespaces that are gone: another tenant may get such a name."""
-        there = {namespace_key(name) for name in namespaces}
+        """Keep what was learned in these namespaces only: another tenant may get the name of one that is gone."""
+        present = {namespace_key(name) for name in namespaces}
         for contender in self.contenders:
-            contender.forecaster.retain(there)
-            contender.accuracies = {key: found for key, found in contender.accuracies.items() if key in there}
+            contender.forecaster.retain(present)
+            contender.accuracies = {key: found for key, found in contender.accuracies.items() if key in present}
 
     def _follow(self, pod: Pod, fresh: dict[str, Pod], again: dict[str, Pod]) -> None:
         known = self._followed.get(pod.key)
@@ -225,8 +225,8 @@ class PodRunTimes:
         distinct = list(dict.fromkeys(kinds))
         sizes = np.array([size for _, size, _ in distinct], np.float64)
         asked = np.array([np.nan if seconds is None else seconds for _, _, seconds in distinct], np.float64)
-        said = forecaster.isolated_seconds([kind for kind, _, _ in distinct], sizes, asked)
-        model = dict(zip(distinct, zip(said.p50.tolist(), said.p90.tolist(), strict=True), strict=True))
+        isolated = forecaster.isolated_seconds([kind for kind, _, _ in distinct], sizes, asked)
+        model = dict(zip(distinct, zip(isolated.p50.tolist(), isolated.p90.tolist(), strict=True), strict=True))
         answers: dict[_Question, dict[str, LiveForecast]] = {}
         for pod, kind in zip(pods, kinds, strict=True):
             likeness = likeness_of(pod)
@@ -267,7 +267,7 @@ class PodRunTimes:
 
 
 class _Question(NamedTuple):
-    """What is asked of a forecaster; pods of one job ask the same."""
+    """The input of a forecaster; pods of one job share it."""
 
     likeness: Likeness
     reference_seconds: float
@@ -279,7 +279,7 @@ class _Question(NamedTuple):
 
 
 def cores_of(pod: Pod) -> float:
-    """Return the cores that a pod asks for, plain and reclaimed."""
+    """Return the cores that a pod requests, plain and reclaimed."""
     return sum(amount for name, amount in pod.requests if name in (CPU, RECLAIMED_CPU)) / 1000.0
 
 

@@ -1,8 +1,8 @@
-"""The upper end of a point forecast: by how much it must be stretched so that nine in ten runs stay below.
+"""The upper end of a point forecast: the factor that keeps nine in ten runs below it.
 
-Used by the live forecasters that answer points alone. The margin, a log of seconds, follows the misses: a run that
-outlives the upper end raises it, one that does not lowers it a ninth as much, so that it rests where one in ten
-outlives it (the quantile recursion of Robbins and Monro 1951). Invariant: pure.
+Used by the live forecasters that return points only. The margin, a log of seconds, follows the misses (the quantile
+recursion of Robbins and Monro 1951). A run that outlives the upper end raises it; one that does not lowers it a ninth
+as much, so that it settles where one in ten outlives it. Invariant: pure.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 OUTLIVED_SHARE: Final = 0.1
 FIRST_MARGIN: Final = float(np.log(2.0))
-"""Twice the point, as the request-based heuristic has it (chosen)."""
+"""Twice the point, as in the request-based heuristic (chosen)."""
 STEP: Final = 0.2
-"""By which an outlived upper end raises the margin, less its share (chosen: a fifth of a log second)."""
+"""Step of the margin for an outlived upper end, less its share (chosen: a fifth of a log second)."""
 MARGINS: Final = (0.0, 5.0)
 """Ends between which it moves: up to 150 times the point (chosen)."""
 

@@ -1,10 +1,10 @@
 """FMKF: a local level and a regression by user, mixed by how probable each has been (Naghshnejad 2019, section 5.3.3).
 
 Called by `forecasts` and by drivers of single events. Observations are logs of seconds: the measure is a ratio (eq.
-5.13) and run times spread over six decades, where a Gaussian of seconds says nothing of most. The posterior
-probabilities follow eqs. 5.9 and 5.10 and are held above `FLOOR`, so that a model can come back when a user's habits
-change; as printed one of them would soon be 0 for ever. Hierarchical: a user without a past starts from what all users
-together have come to, and departs from it job by job.
+5.13), and run times spread over six decades, where a Gaussian of seconds would not fit most. The posterior
+probabilities follow eqs. 5.9 and 5.10 and are held above `FLOOR`, so that a model can return when a user's habits
+change. As printed, one of them would soon be 0 for ever. Hierarchical: a user without a past starts from the filters of
+all users together, and departs from them job by job.
 
 Invariant: forecasts are read at submissions and states change at completions only; one event at a time or all at once
 give the same bits.
@@ -32,16 +32,17 @@ LEVEL_PRIOR: Final = 2.0
 COEFFICIENT_PRIOR: Final = 0.5
 """Variance of a user's coefficients around those of all users (chosen)."""
 FIRST_LEVEL: Final = 6.0
-"""Log seconds believed before the first completion of anybody: seven minutes (chosen)."""
+"""Log seconds assumed before the first completion of any user: seven minutes (chosen)."""
 DEFAULT_NOISE: Final = (0.1, 1.0, 0.3, 0.003)
-"""Variances before the first choice: of the observation and the step, of the level and of the regression (chosen: the
-most accurate of `SETTINGS` on the first 12,000 jobs of HPC2N, the log that the thesis sets apart for this)."""
+"""Variances before the first choice: of the observation and the step, of the level and of the regression. Chosen: the
+most accurate of `SETTINGS` on the first 12,000 jobs of HPC2N, the thesis's tuning log.
+"""
 Noise = tuple[float, float, float, float]
 """Variances of two models, of the observation and of the step."""
 _LEVELS: Final = ((0.1, 1.0), (0.3, 0.3), (1.0, 0.5), (1.5, 0.3))
 _REGRESSIONS: Final = ((0.3, 0.003), (1.0, 0.003), (1.0, 0.03), (0.3, 0.05), (1.5, 0.003), (0.1, 0.1))
 SETTINGS: Final[tuple[Noise, ...]] = tuple((*level, *regression) for level in _LEVELS for regression in _REGRESSIONS)
-"""What is chosen from on completed jobs (chosen: steps from a tenth of the observation to ten times it)."""
+"""The candidates of the choice on completed jobs (chosen: steps from a tenth of the observation to ten times it)."""
 
 
 class FmkfState(NamedTuple):
@@ -94,7 +95,7 @@ class FixedMultipleKalman(Estimator):
 
 
 def state_of(users: int, regressors: int) -> FmkfState:
-    """Return what is known before the first completion."""
+    """Return the state before the first completion."""
     level = np.tile([FIRST_LEVEL, 2 * LEVEL_PRIOR], (users + 1, 1))
     mean = np.zeros((users + 1, regressors))
     mean[:, 0] = FIRST_LEVEL
@@ -113,7 +114,7 @@ def mixtures_of(rows: Floats) -> GaussianMixtures:
 def walk_fixed_multiple(
     events: Ints, keys: Ints, regressors: Floats, log_seconds: Floats, noise: Floats, state: FmkfState, out: Floats
 ) -> None:
-    """Take events in order, as `FixedMultipleKalman.walk` says."""
+    """Take events in order, as in `FixedMultipleKalman.walk`."""
     everybody = len(state.known) - 1
     for event in events:
         if event >= 0:
@@ -139,7 +140,7 @@ def walk_fixed_multiple(
 
 @compiled
 def _learn(user: int, row: Floats, value: float, noise: Floats, state: FmkfState) -> None:
-    """Learn a user's completion; the first one's filters start from everybody's."""
+    """Learn a user's completion; the first one's filters start from those of all users."""
     everybody = len(state.known) - 1
     if not state.known[user]:
         state.known[user] = 1

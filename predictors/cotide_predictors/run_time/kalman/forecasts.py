@@ -1,8 +1,8 @@
 """The Kalman filters' forecasts of a whole log, each made at its job's submission.
 
-Called by the lab. The noise is chosen on completed jobs, by the accuracy of the very point that is answered and by the
-rule of the filters' rival (`settings_choice`); until the first choice the default variances hold. Invariant: a forecast
-uses only completions that stand before its submission in the event order, for the filters and for their noise.
+Called by the lab. The noise is chosen on completed jobs, by the accuracy of the point that is answered, with the rule
+of the filters' baseline (`settings_choice`). Until the first choice the default variances hold. Invariant: a forecast
+uses only completions before its submission in the event order, for the filters and for their noise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from cotide_predictors.run_time.kernels.tree_forecasts import edges
 Kind = Literal["fmkf", "mlkf"]
 Point = Literal["most-accurate", "likelier"]
 """``most-accurate`` : of highest expected accuracy under the mixture. ``likelier`` : the centre of the likelier class
-alone, as the thesis prints MLKF (section 5.3.4)."""
+alone, as the thesis prints MLKF (section 5.3.4).
+"""
 SETTINGS: Final[dict[Kind, tuple[Noise, ...]]] = {
     "fmkf": fixed_multiple.SETTINGS, "mlkf": multi_layer.SETTINGS,
 }  # fmt: skip
@@ -39,8 +40,8 @@ def kalman_forecasts(
     Parameters
     ----------
     kind : which filters.
-    keys : (n,) whose jobs share a filter, from 0; default: the user's.
-    point : that the noise is chosen by.
+    keys : (n,) numbers from 0; jobs of one number share a filter; default: the user's.
+    point : the measure of the noise's choice.
     """
     out = np.empty((len(log), 6))
     events = event_order(log.jobs.submit_seconds, log.finish_seconds)
@@ -60,7 +61,8 @@ class Filters:
 
     Parameters
     ----------
-    jobs : n jobs. keys : (n,) whose jobs share a filter, from 0; default: the user's. point : that decides.
+    jobs : n jobs. keys : (n,) numbers from 0; jobs of one number share a filter; default: the user's. point : that
+        decides.
     """
 
     def __init__(self, kind: Kind, jobs: JobTable, *, keys: Ints | None = None, point: Point = "most-accurate") -> None:
@@ -77,7 +79,7 @@ class Filters:
 
         Parameters
         ----------
-        events : as in `event_order`, or any piece of it; pieces give what the whole gives.
+        events : as in `event_order`, or any piece of it; pieces give the same result as the whole.
         logs : (n,) log seconds, read for completions only. out : (n, 6), see `FixedMultipleKalman.walk`.
         """
         while len(events):

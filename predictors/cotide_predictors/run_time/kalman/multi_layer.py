@@ -1,9 +1,10 @@
-"""MLKF: a first filter tells short jobs from long ones, and the class's own filter predicts (Naghshnejad 2019, 5.3.4).
+"""MLKF: a first filter separates short jobs from long ones, and the class's own filter predicts (Naghshnejad 2019,
+5.3.4).
 
 Called by `forecasts`. The first layer is a regression filter on the class, 1 for long and 0 for short (eq. 5.12); the
 second has a local level for each class. The thesis gives no threshold T: here it lies midway between the user's two
 levels, so that both follow the user's own two modes. A forecast is the mixture of both levels, weighted by the first
-layer's answer held within [`SURE`, 1 - `SURE`]; the printed rule, one class by threshold, is its likelier component.
+layer's answer held within [`SURE`, 1 - `SURE`]. The printed rule, one class by threshold, is its likelier component.
 
 Invariant: as in `fixed_multiple`.
 """
@@ -33,7 +34,7 @@ for `fixed_multiple`)."""
 _CLASSES: Final = ((0.15, 0.001), (0.15, 0.01), (0.05, 0.01), (0.5, 0.001))
 _LEVELS: Final = ((0.1, 0.3), (0.3, 0.3), (0.3, 0.1), (0.8, 0.1), (0.8, 0.3), (1.5, 0.05))
 SETTINGS: Final[tuple[Noise, ...]] = tuple((*first, *levels) for first in _CLASSES for levels in _LEVELS)
-"""What is chosen from on completed jobs (chosen, around the default)."""
+"""The candidates of the choice on completed jobs (chosen, around the default)."""
 
 
 class MlkfState(NamedTuple):
@@ -69,7 +70,7 @@ class MultiLayerKalman(Estimator):
 
 
 def state_of(users: int, regressors: int) -> MlkfState:
-    """Return what is known before the first completion."""
+    """Return the state before the first completion."""
     mean = np.zeros((users + 1, regressors))
     mean[:, 0] = 0.5
     covariance = np.tile(CLASS_PRIOR * np.eye(regressors), (users + 1, 1, 1))
@@ -83,7 +84,7 @@ def state_of(users: int, regressors: int) -> MlkfState:
 def walk_multi_layer(
     events: Ints, keys: Ints, regressors: Floats, log_seconds: Floats, noise: Floats, state: MlkfState, out: Floats
 ) -> None:
-    """Take events in order, as `MultiLayerKalman.walk` says."""
+    """Take events in order, as in `MultiLayerKalman.walk`."""
     everybody = len(state.known) - 1
     for event in events:
         if event >= 0:

@@ -1,12 +1,12 @@
-"""One step of the two Kalman filters: a local level, and a regression whose coefficients walk at random.
+"""One step of the two Kalman filters: a local level, and a regression with coefficients that walk at random.
 
-Called by `fixed_multiple` and `multi_layer`. Naghshnejad 2019, eqs. 5.1-5.8; eqs. 5.3 and 5.4 are garbled in
-print, the standard recursion stands here:
+Called by `fixed_multiple` and `multi_layer`. Naghshnejad 2019, eqs. 5.1-5.8. Eqs. 5.3 and 5.4 are garbled in print; the
+code uses the standard recursion:
 
     v = y - Z a,  S = Z P Z' + H,  K = P Z' / S,  a += K v,  P += Q - K S K'
 
-so that what is kept between steps predicts the next observation as it is. Invariant: a covariance stays symmetric; no
-step looks at anything but its own observation.
+so that the state between steps directly predicts the next observation. Invariant: a covariance stays symmetric; a step
+sees only its own observation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the regressions see of a job: Table 5.1 of Naghshnejad 2019, in logs and of about one in size.
+"""The inputs of the regressions for a job: Table 5.1 of Naghshnejad 2019, in logs and of about one in size.
 
-Called by `forecasts`. The table's free capacity is left out: a log's jobs do not say it, and a replay's schedule would
-have to. Invariant: a function of the job's own row alone.
+Called by `forecasts`. The table's free capacity is left out: a log's jobs do not record it, and a replay's schedule
+would have to supply it. Invariant: a function of the job's own row alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cotide_predictors.run_time.tree_features import DAY_SECONDS, WEEK_SECONDS
 
 REGRESSORS: Final = ("constant", "request", "processors", "day_cos", "day_sin", "week_cos", "week_sin")
 MIDDLE_LOG_REQUEST: Final = 8.5
-"""An hour and a half: what a missing request counts as, and what requests are counted from (chosen)."""
+"""An hour and a half: the value of a missing request, and the origin of requests in logs (chosen)."""
 
 
 def regressors_of(jobs: JobTable) -> Floats:

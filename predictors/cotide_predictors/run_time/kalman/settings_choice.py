@@ -1,9 +1,9 @@
-"""Settings of the filters and of their rival, exponential smoothing: one rule and one budget for both.
+"""Settings of the filters and of their baseline, exponential smoothing: one rule and one budget for both.
 
-Called by `forecasts` and `smoothing`. Whenever the completed jobs have doubled, each of `TRIALS` settings forecasts the
-latest completed jobs once more, in the order of their events and from the first state on; the one with the highest mean
-accuracy (Naghshnejad 2019, eq. 5.13) holds from then on. Invariant: only completed jobs take part; the earlier of two
-equal settings stands; pieces of events give what the whole gives.
+Called by `forecasts` and `smoothing`. Whenever the number of completed jobs has doubled, each of `TRIALS` settings
+forecasts the latest completed jobs once more. It starts from the first state and takes the events in order. The setting
+with the highest mean accuracy (Naghshnejad 2019, eq. 5.13) holds from then on. Invariant: only completed jobs take
+part; the earlier of two equal settings wins; events in pieces give the same result as all at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Trial = Callable[[Setting, Ints], Floats]
 
 
 class SettingsChoice(Generic[Setting]):
-    """Counts completions and says when to choose.
+    """Counts completions and decides when to choose.
 
     Parameters
     ----------

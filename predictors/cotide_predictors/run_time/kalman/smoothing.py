@@ -1,4 +1,4 @@
-"""Exponential smoothing of a user's runs (Naghshnejad 2019, eq. 5.6), a rival of the Kalman filters.
+"""Exponential smoothing of a user's runs (Naghshnejad 2019, eq. 5.6), a baseline of the Kalman filters.
 
 Called by the lab and by the drivers of single events. Its weight, and whether seconds or their logarithms are smoothed,
 is chosen on completed jobs by the rule of the filters (`settings_choice`). Invariant: as everywhere here, only
@@ -26,8 +26,9 @@ class Smoothing(NamedTuple):
 
 
 KEPT: Final = 0.1
-"""Lambda before the first choice and of the live forecaster; the thesis gives none (chosen: the best above 0 on the
-first 12,000 jobs of HPC2N, the thesis's own tuning log; 0, the last run alone, is a little better there)."""
+"""Lambda before the first choice and of the live forecaster; the thesis gives none. Chosen: the best above 0 on the
+first 12,000 jobs of HPC2N, the thesis's own tuning log. 0, the last run alone, is a little better there.
+"""
 SETTINGS: Final = (
     Smoothing(KEPT, False),
     *(
@@ -81,7 +82,7 @@ class Smoother:
 
 
 def exponentially_smoothed(log: RunLog, *, setting: Smoothing | None = None) -> Floats:
-    """Return (n,) levels in seconds as they stood at each submission; nan without a past."""
+    """Return (n,) levels in seconds at each submission; nan without a past."""
     out = np.full(len(log), np.nan)
     Smoother(log.jobs, setting).walk(event_order(log.jobs.submit_seconds, log.finish_seconds), log.run_seconds, out)
     return out

@@ -1,9 +1,9 @@
 """Boosted trees as flat arrays, evaluated one row at a time.
 
-Called by `tree_forecasts` at each submission of a replay; `cotide_predictors.run_time.boosted` fills the arrays from
-what a library has grown. Invariant: a row goes down the trees just as in the library (numbers and thresholds are
-float32, a missing value has a way of its own), and leaves are added in the order of the trees, so that compiled code
-and plain Python give the same bits.
+Called by `tree_forecasts` at each submission of a replay; `cotide_predictors.run_time.boosted` fills the arrays from a
+library's trees. Invariant: a row goes down the trees just as in the library: numbers and thresholds are float32, and a
+missing value has a branch of its own. Leaves are added in the order of the trees, so that compiled code and plain
+Python give the same bits.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Forest(NamedTuple):
     ----------
     roots : (trees,) index of each tree's root.
     feature : (m,) column that a node compares; -1 for a leaf.
-    threshold : (m,) a row goes left where its value is below; of a leaf: what it adds.
+    threshold : (m,) a row goes left where its value is below; of a leaf: its addend.
     left, right, missing : (m,) indices of the next node, the last for a value that is nan.
-    base : (1,) what is added to the leaves of all trees.
+    base : (1,) added to the leaves of all trees.
     """
 
     roots: Nodes

@@ -1,7 +1,7 @@
 """Logarithm and exponential by additions, products and quotients alone.
 
 Called by `tree_forecasts`. The library's own functions differ in the last bit between numpy, compiled code and
-processors; these give the same bits everywhere, since each of their steps is rounded the same everywhere. Exact to
+processors. These give the same bits everywhere, since each of their steps is rounded the same everywhere. Exact to
 about 1e-15 of the result.
 """
 
@@ -14,7 +14,7 @@ from cotide_core.kernels.compiled import compiled
 LN2: Final = 0.6931471805599453
 ROOT_OF_TWO: Final = 1.4142135623730951
 FARTHEST: Final = 40.0
-"""Exponents beyond are taken for this one: 1 + exp(-40) is 1 in double precision."""
+"""Larger exponents count as this one: 1 + exp(-40) is 1 in double precision."""
 
 
 @compiled

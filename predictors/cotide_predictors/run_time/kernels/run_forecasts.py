@@ -1,10 +1,10 @@
-"""Forecasts of run times inside a replay: what is known at submission, and what follows when it proves too short.
+"""Forecasts of run times inside a replay: the first at submission, and corrections when it proves too short.
 
 Called by the replay kernels. Invariant: a forecast uses only jobs that finished before the submission, in simulated
-time and in the schedule that is being made; it lies between 1 s and the request.
+time and in the current schedule. It lies between 1 s and the request.
 
-A call that hands over `Past` counts references to each of its arrays, some 0.2 microseconds; what is asked for
-every job of a fast replay therefore takes the one or two arrays it needs.
+A call that passes `Past` counts references to each of its arrays, some 0.2 microseconds. Functions that run for every
+job of a fast replay therefore take only the one or two arrays that they need.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ LEARNED: Final = 2
 RATED: Final = 3
 """The same point, its reliability predicted by boosted trees (`tree_forecasts`)."""
 TREES: Final = 4
-"""The most accurate point of boosted trees; the reliability that its own like came to."""
+"""The most accurate point of boosted trees; the reliability is the mean of similar forecasts."""
 TREES_RATED: Final = 5
 """The same point, its reliability predicted by boosted trees."""
 
 
 class Past(NamedTuple):
-    """What a replay knows of finished jobs; changed in place.
+    """A replay's knowledge of finished jobs; changed in place.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Past(NamedTuple):
 def past_of(
     mode: int, users: int, user: Integers, demand: Integers, request: Integers, submit: Integers | None = None
 ) -> Past:
-    """Return what is known before the first job of a log: nothing.
+    """Return the empty past before the first job of a log.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def forecast_at_submit(mode: int, job: int, given: int, request: int, user: int,
 
 @uncounted
 def learn(mode: int, job: int, run: int, request: int, user: int, forecast: int, past: Past) -> int:
-    """Note the run time of a finished job, ``forecast`` being what was said at its submission; return the run time."""
+    """Note the run time of a finished job, ``forecast`` being that of its submission; return the run time."""
     if mode == LEARNED:
         return note_habit(past.habits, job, run, request, forecast)
     if mode >= RATED:

@@ -1,16 +1,16 @@
-"""Run times learned from habits: a mixture of a user's past runs whose weights follow what came true.
+"""Run times learned from habits: a mixture of a user's past runs, with weights that follow what came true.
 
 Called by the replay kernels at each submission and each completion, in simulated time, so that a schedule's forecasts
 rest on that schedule's own completions. A forecast is a distribution over bins of log seconds. Each component of the
-mixture is one past run of the same user (the latest few; of the same size and request, of the same request, of the same
-size, of any), a past share of the request, the request itself, or all times up to the request alike; each counts
-once narrowly and once widely. Its weights belong to a case: how many such runs there were and how far the last two
-lay apart. A completion moves the weights of its job's case towards the components that had expected it (online
-expectation maximisation: Cappe and Moulines 2009).
+mixture is one past run of the same user, a past share of the request, the request itself, or all times up to the
+request evenly. The past runs are the latest few of the same size and request, of the same request, of the same size,
+and of any. Each component counts once narrowly and once widely. Its weights belong to a case: the number of such runs
+and the distance of the last two. A completion moves the weights of its job's case towards the components that had
+expected it (online expectation maximisation: Cappe and Moulines 2009).
 
-Three answers: the seconds of highest expected accuracy (Naghshnejad 2019, eq. 4.2), which orders jobs; the seconds that
-a given share does not outlive, for reservations; and the expected accuracy itself, corrected by what forecasts of the
-same expectation turned out to be: the job's reliability (section 4.2.3).
+It has three answers. The seconds of highest expected accuracy (Naghshnejad 2019, eq. 4.2) order jobs. The seconds that
+a given share does not outlive serve reservations. The expected accuracy, corrected by the outcomes of forecasts with
+the same expectation, is the job's reliability (section 4.2.3).
 
 Invariant: a forecast uses only jobs that finished before the submission. Additions, products and table look-ups only,
 in a fixed order: compiled code and plain Python give the same bytes.
@@ -53,23 +53,23 @@ NEAR_BINS: Final = 6
 CASES: Final = LEVELS * LEVELS
 """Cases of the first key x of the last."""
 LEAST_STEP: Final = 0.003
-"""By which a completion moves the weights of its case, once there were many (chosen)."""
+"""Step by which a completion moves the weights of its case, once it has had many (chosen)."""
 PRIOR_COUNT: Final = 20.0
-"""Completions that the first weights stand for (chosen)."""
+"""Completions that the first weights count as (chosen)."""
 UPPER_SHARE: Final = 0.9
 """Share of runs that shall not outlive the upper forecast (chosen)."""
 LEVEL_STEP: Final = 0.01
-"""By which an outlived upper forecast raises the quantile that is taken, less the target's share (chosen)."""
+"""Step of the quantile for an outlived upper forecast, less the target's share (chosen)."""
 LEVELS_TAKEN: Final = (0.5, 0.995)
 """Ends between which the quantile moves (chosen)."""
 CELLS: Final = 40
-"""Cells of expected accuracy whose outcomes are averaged (chosen)."""
+"""Cells of expected accuracy over which outcomes are averaged (chosen)."""
 CELL_PRIOR: Final = 20.0
-"""Outcomes that a cell's own expectation stands for (chosen)."""
+"""Outcomes that a cell's own expectation counts as (chosen)."""
 
 
 class Habits(NamedTuple):
-    """What is known of past runs, and the tables that turn it into a forecast. All arrays; changed in place.
+    """The known past runs, and the tables that turn them into a forecast. All arrays; changed in place.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Habits(NamedTuple):
     reliability : (n,) out: estimated accuracy of each job's forecast.
     upper : (n,) out: seconds that all but one in ten do not outlive.
     level : (1,) the mixture's quantile that keeps `UPPER_SHARE`.
-    outcomes : (2, CELLS) number and sum of the accuracies that came of each.
+    outcomes : (2, CELLS) number and sum of the accuracies of each cell's forecasts.
     edges : (BINS + 1,) first whole second of each bin.
     centres : (BINS,) seconds.
     mass : (2, BINS, BINS) share of a kernel centred in the first bin that lies in the second.
@@ -138,7 +138,7 @@ def habits_of(user: Integers, demand: Integers, request: Integers) -> Habits:
 
 @cache
 def _tables() -> tuple[Integers, Floats, Floats, Floats]:
-    """Return the bins' edges and centres, the kernels and what they gain; made once and never written to."""
+    """Return the bins' edges and centres, the kernels and their gains; made once and never written to."""
     log_edges = np.linspace(0.0, np.log(LONGEST_SECONDS), BINS + 1)
     middle = (log_edges[:-1] + log_edges[1:]) / 2
     away = np.abs(middle[:, None] - middle[None, :])
@@ -205,7 +205,7 @@ def _past_runs(habits: Habits, job: int, request: int, most: int, values: Floats
 def _mix(habits: Habits, job: int, limit: int, values: Floats, mass: Floats, expected: Floats) -> float:
     """Add up the mixture's mass in each bin up to ``limit`` and each bin's expected accuracy; return the total weight.
 
-    What a component holds beyond the limit counts as in it, since there the job is ended.
+    The part of a component beyond the limit counts as within it, since the job ends there.
     """
     weights = habits.weights[habits.case[job]]
     indices = habits.bins[job]
@@ -244,7 +244,7 @@ def predict(habits: Habits, job: int, request: int) -> int:
 
 @compiled
 def predict_within(habits: Habits, job: int, request: int, most: int) -> int:
-    """Forecast a job that runs for at most ``most`` seconds; its request, or another's forecast, is only believed."""
+    """Forecast a job that runs for at most ``most`` seconds; its request, or other forecast, is only a component."""
     own = habits.keys[KEYS - 1, job]
     habits.case[job] = _level(habits, 0, habits.keys[0, job]) * LEVELS + _level(habits, KEYS - 1, own)
     limit = bin_of(habits.edges, most)
@@ -284,7 +284,7 @@ def predict_within(habits: Habits, job: int, request: int, most: int) -> int:
 
 @compiled
 def note_habit(habits: Habits, job: int, run: int, request: int, forecast: int) -> int:
-    """Learn of a finished job, ``forecast`` being what was answered at its submission; return its run time."""
+    """Learn of a finished job, ``forecast`` being the answer at its submission; return its run time."""
     at = bin_of(habits.edges, run)
     case = habits.case[job]
     weights = habits.weights[case]

@@ -1,13 +1,13 @@
-"""Run times and their reliability by boosted trees inside a replay: what a job looks like, and what the trees answer.
+"""Run times and their reliability by boosted trees inside a replay: the features of a job, and the trees' answers.
 
 Called by `run_forecasts` at each submission and completion. The trees themselves are grown outside, from the rows that
 are kept here, whenever the replay pauses for it (every 24 simulated hours; Naghshnejad 2019, section 4.4.4). A row
-holds what is known at submission, in the manner of Table 4.1: times that the job may take (*anchors*: the request, the
-user's past runs, heuristics, the mixture's points) and all else (*context*).
+holds what is known at submission, in the manner of Table 4.1. Its *anchors* are times that the job may take: the
+request, the user's past runs, heuristics, the mixture's points. All else is *context*.
 
-One forest answers "does the job end in this bin of log seconds, given that it got there?", from the bin and how far it
-lies from each anchor. The other predicts the accuracy (eq. 4.2) of a forecast from the forecast and the same row. Until
-the first forests the mixture of `run_habits` answers, whose points are inputs afterwards.
+One forest predicts whether the job ends in a bin of log seconds, given that it got there. It sees the bin and how far
+it lies from each anchor. The other predicts the accuracy (eq. 4.2) of a forecast from the forecast and the same row.
+Until the first forests the mixture of `run_habits` answers; its points are inputs afterwards.
 
 Invariant: a row and an answer use only jobs that finished before the submission; compiled code and plain Python give
 the same bytes.
@@ -53,24 +53,27 @@ CONTEXT: Final = (
 )  # fmt: skip
 """Counts, times and ratios as logs, spreads of log run times, calendar, and how sure the mixture is."""
 RATED: Final = 3 + len(ANCHORS) + len(CONTEXT)
-"""Numbers that the reliability of a forecast is predicted from: the forecast, its expected accuracy, how far its upper
-forecast lies above it; then as above."""
+"""Inputs of the reliability of a forecast: the forecast, its expected accuracy, the distance of its upper forecast;
+then as above.
+"""
 SNAPS: Final = (0, 3, 4, 8)
-"""Anchors that the most accurate point is moved to where it stands beside one (chosen: jobs end exactly at their
-request, or where their twin ended, far more often than anywhere near)."""
+"""Anchors that replace the most accurate point where it lies close to one. Chosen: jobs end exactly at their request,
+or where their twin ended, far more often than anywhere near.
+"""
 TWINS: Final = 0
 USERS: Final = KEYS - 1
 
 
 class Trees(NamedTuple):
-    """What the trees see, and they themselves. Arrays are changed in place; (0,) and the like where no trees are used.
+    """The inputs of the trees, and the trees themselves. Arrays are changed in place; (0,) and the like where no trees
+    are used.
 
     Attributes
     ----------
     submit, demand, request : (n,) columns of the log; a row is read at its submission and later.
-    point : (n,) seconds, what the mixture answered.
+    point : (n,) seconds, the mixture's answer.
     upper, reliability : (n,) out: seconds that all but one in ten do not outlive; estimated accuracy of each forecast.
-    anchors, context, rated : (n, A), (n, C), (n, R) rows as they stood at submission.
+    anchors, context, rated : (n, A), (n, C), (n, R) rows at submission.
     latest : (users,) each user's latest submission, -1 for none.
     flying : (users,) each user's submitted jobs that are not over.
     sums : (2, keys, 3) count, mean and sum of squared deviations of log run times: of twins, of users.
@@ -136,12 +139,12 @@ def edges() -> Floats:
 
 @cache
 def _tables() -> tuple[Floats, Floats]:
-    """Return the bins' centres and what each point gains; made once and never written to."""
+    """Return the bins' centres and the gains of each point; made once and never written to."""
     between = edges()
     step = (between[1] - between[0]) / PARTS
     points = step * (np.arange(PARTS * LENGTHS) + 0.5)
     gain = np.exp(-np.abs(points[:, None] - points[None, :]))
-    # A run is anywhere in its bin alike; einsum adds in one order on every machine, a matrix product does not.
+    # A run is equally likely anywhere in its bin; einsum adds in one order on every machine, a matrix product does not.
     likeness = np.einsum("kpj->kj", gain.reshape(LENGTHS, PARTS, -1)) / PARTS
     tables = ((between[:-1] + between[1:]) / 2, likeness)
     for table in tables:
@@ -156,7 +159,7 @@ def _log_or_nan(seconds: float) -> float:
 
 @compiled
 def describe(trees: Trees, habits: Habits, job: int, point: int) -> int:
-    """Write the row of a job that is submitted now, ``point`` being what the mixture answered; return the point."""
+    """Write the row of a job that is submitted now, ``point`` being the mixture's answer; return the point."""
     request = trees.request[job]
     twin = habits.keys[TWINS, job]
     own = habits.keys[USERS, job]
@@ -253,7 +256,7 @@ def length_by_trees(trees: Trees, job: int) -> tuple[int, float]:
 
 @compiled
 def rate(trees: Trees, job: int, answer: int, expected: float) -> float:
-    """Write the row that a forecast's accuracy is predicted from; return the accuracy that its own like came to."""
+    """Write the row that a forecast's accuracy is predicted from; return the mean accuracy of similar forecasts."""
     cell = min(int(expected * CELLS), CELLS - 1)
     trees.cell[job] = cell
     row = trees.rated[job]
@@ -276,7 +279,7 @@ def accuracy_by_trees(trees: Trees, job: int) -> float:
 
 @compiled
 def note_tree_run(trees: Trees, habits: Habits, job: int, run: int, forecast: int) -> int:
-    """Learn of a finished job, ``forecast`` being what was answered at its submission; return its run time."""
+    """Learn of a finished job, ``forecast`` being the answer at its submission; return its run time."""
     twin = habits.keys[TWINS, job]
     own = habits.keys[USERS, job]
     trees.flying[own] -= 1

@@ -1,9 +1,9 @@
-"""The mixture density network as an estimator: scaling, Adam, refits that go on from the last weights.
+"""The mixture density network as an estimator: scaling, Adam, refits that continue from the last weights.
 
 Called by `rolling` here. Target: log seconds, since runs of the same kind differ by ratios. Inputs are taken as they
-come, missing ones (nan) as the window's mean with a mark beside them. Trained on minibatches by Adam (Kingma and Ba
-2015) with clipped gradients, in numpy: the operator needs no other library to learn on. Invariant: the same rows, order
-and seed give the same weights; `fit` starts anew, `refit` goes on.
+come; a missing one (nan) becomes the window's mean with a mark. Training uses minibatches and Adam (Kingma and Ba 2015)
+with clipped gradients, in numpy: the operator needs no other library to learn. Invariant: the same rows, order and seed
+give the same weights; `fit` starts from new weights, `refit` continues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotide_predictors.run_time.mixture_density.network import (
 DECAY: Final = (0.9, 0.999)
 """Of Adam's two means (Kingma and Ba 2015)."""
 LARGEST_GRADIENT: Final = 5.0
-"""Length to which a longer gradient is cut (Naghshnejad 2019, Table 7.3, for its other network)."""
+"""Longest gradient; a longer one is cut (Naghshnejad 2019, Table 7.3, for its other network)."""
 FARTHEST: Final = 6.0
 """Scaled inputs and targets are held within it (chosen: an odd row must not move all weights)."""
 

@@ -1,9 +1,9 @@
-"""A network whose outputs are a mixture of Gaussians, and the gradient of its negative log-likelihood.
+"""A network with a mixture of Gaussians as its output, and the gradient of its negative log-likelihood.
 
 Called by `density_network`. One or more ReLU layers (Naghshnejad 2019, eq. 6.4), then weights by softmax (6.5), linear
-means (6.6) and positive deviations: eq. 6.7 prints a linear layer, which may be negative; softplus stands here. Pure
-functions of a flat list of arrays. Invariant: deviations are at least `LEAST_DEVIATION`, so that no component can gain
-density without end by closing in on one run time.
+means (6.6) and positive deviations. Eq. 6.7 prints a linear layer, which may be negative; this one is a softplus. Pure
+functions of a flat list of arrays. Invariant: deviations are at least `LEAST_DEVIATION`, so that no component gains
+unlimited density around one run time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The mixture density network's forecasts of a whole log, refitted in between on a window of completed jobs.
 
 Called by the lab. The window and its moments are those of the trees (`rolling.rebuilds`): jobs that finished before the
-refit, latest and older ones. The first refit trains anew, the others go on from its weights. Invariant: as in
-`rolling`, a run time that is not over can't move a forecast.
+refit, latest and older ones. The first refit starts from new weights, the others continue from its weights. Invariant:
+as in `rolling`, a run time that is not over cannot move a forecast.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def rolling_mixtures(
     Parameters
     ----------
     inputs : (n, d) as `thesis_inputs` or `past_inputs` give them.
-    model : fitted in place. progress : told the share of submissions answered after every refit.
+    model : fitted in place. progress : called with the share of submissions answered after every refit.
     """
     network = DensityNetwork() if model is None else model
     answers = broad_mixtures(len(log), network.components)
@@ -49,7 +49,7 @@ def rolling_mixtures(
 
 
 def broad_mixtures(count: int, components: int) -> GaussianMixtures:
-    """Return what is said before the first refit: one Gaussian, as often as there are components."""
+    """Return the forecasts before the first refit: one Gaussian, repeated for each component."""
     shape = (count, components)
     return GaussianMixtures(
         np.full(shape, 1.0 / components), np.full(shape, MIDDLE_LOG_REQUEST - 2.0), np.full(shape, 2.5)
@@ -57,7 +57,7 @@ def broad_mixtures(count: int, components: int) -> GaussianMixtures:
 
 
 def thesis_columns(jobs: JobTable) -> Floats:
-    """Return (n, d) what section 6.3.1 names: the request, the processors, the calendar."""
+    """Return (n, d) the inputs of section 6.3.1: the request, the processors, the calendar."""
     return regressors_of(jobs)[:, 1:]
 
 
@@ -72,5 +72,5 @@ def past_inputs(log: RunLog) -> Floats:
 
 
 def joined_inputs(own: Floats, past: TreeFeatures) -> Floats:
-    """Return (k, d) inputs of k jobs: what they say themselves, and their users' past runs."""
+    """Return (k, d) inputs of k jobs: their own columns, and their users' past runs."""
     return np.concatenate([own, past.anchors, past.context], axis=1)

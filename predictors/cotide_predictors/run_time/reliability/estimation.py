@@ -1,10 +1,10 @@
-"""How accurate will a run-time forecast be? Boosted trees that predict eq. 4.2, rebuilt every 24 simulated hours; or
-one of their rivals (Naghshnejad 2019, Table 4.2), by the same rule.
+"""How accurate will a run-time forecast be? Boosted trees predict eq. 4.2 and are rebuilt every 24 simulated hours; or
+one of their baselines (Naghshnejad 2019, Table 4.2) does, by the same rule.
 
 Called by the hybrid platform (Naghshnejad 2019, section 4.4): jobs at `PREDICTABLE` or above go to the plan, the rest
-to backfilling. The trees see what the forecaster saw, the forecast itself and its distance from each anchor, and how
-sure the distribution was where there is one; they learn from forecasts whose jobs have completed. Invariant: as in
-`rolling`, a job that is not over moves no estimate; an estimate lies in [0, 1].
+to backfilling. The trees see the forecaster's inputs, the forecast itself, its distance from each anchor, and how sure
+the distribution was where there is one. They learn from forecasts of completed jobs. Invariant: as in `rolling`, a job
+that is not over moves no estimate; an estimate lies in [0, 1].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cotide_predictors.run_time.scores import accuracy
 from cotide_predictors.run_time.tree_features import DAY_SECONDS, TreeFeatures
 
 PREDICTABLE: Final = 0.6
-"""Estimated accuracy from which a job counts as predictable (Naghshnejad 2019, section 4.4)."""
+"""Estimated accuracy above which a job counts as predictable (Naghshnejad 2019, section 4.4)."""
 UNKNOWN_ACCURACY: Final = 0.0
 """Before the first model no forecast is trusted (chosen: such jobs are backfilled by the user's estimate)."""
 TREES: Final = 60
@@ -47,8 +47,8 @@ def reliability_features(
 
     Parameters
     ----------
-    forecast_seconds : (n,) the point whose accuracy is asked.
-    forecasts : the distributions that it came from, if any; they add their expected accuracy and their spread.
+    forecast_seconds : (n,) the point of the accuracy.
+    forecasts : the distributions of the point, if any; they add their expected accuracy and their spread.
     """
     point = np.log(forecast_seconds)[:, None]
     parts = [point, point - features.anchors, features.context]
@@ -75,7 +75,7 @@ def rolling_reliability(
     ----------
     columns : (n, R) of `reliability_features`.
     forecast_seconds : (n,) positive, each made at its job's submission.
-    learn : what estimates; default: `boosted`.
+    learn : fits the estimator; default: `boosted`.
     """
     found = np.full(len(log), UNKNOWN_ACCURACY)
     for rebuild in rebuilds(log, every_seconds=every_seconds, random_state=random_state):
@@ -89,7 +89,7 @@ def rolling_reliability(
 
 
 class Completed(NamedTuple):
-    """What is known of k completed jobs.
+    """The known data of k completed jobs.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Completed(NamedTuple):
 Estimate = Callable[[Floats, Floats], Floats]
 """(n, R) columns and (n,) forecasts to (n,) estimated accuracies."""
 Learn = Callable[[Completed, int], Estimate]
-"""Completed jobs and a seed to what estimates."""
+"""Fits an estimator to completed jobs, with a seed."""
 
 
 def boosted(done: Completed, seed: int) -> Estimate:

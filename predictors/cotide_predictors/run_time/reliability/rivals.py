@@ -1,9 +1,9 @@
-"""The rivals of boosted trees in estimating how accurate a forecast is (Naghshnejad 2019, Table 4.2), and what the
-trees go by (Fig. 4.9).
+"""The baselines of boosted trees in estimating how accurate a forecast is (Naghshnejad 2019, Table 4.2), and the
+features that matter to the trees (Fig. 4.9).
 
-Called by `cotide experiment run-times`; each is handed to `estimation.rolling_reliability`, which rebuilds all alike.
-All see what the thesis names: the sixteen features of Table 4.1 and the forecast. Invariant: as there, a job that is
-not over moves no estimate.
+Called by `cotide experiment run-times`; `estimation.rolling_reliability` rebuilds each in the same way. All see the
+thesis's inputs: the sixteen features of Table 4.1 and the forecast. Invariant: as there, a job that is not over moves
+no estimate.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def decision_tree(done: Completed, seed: int) -> Estimate:
 
 
 def nearest_neighbours(done: Completed, seed: int) -> Estimate:
-    """Return CNK (Bosnic and Kononenko 2008): how far a forecast lies from the mean run of the nearest completed jobs.
+    """Return CNK (Bosnic and Kononenko 2008): the distance of a forecast from the mean run of the nearest completed
+    jobs.
 
-    The source takes the difference, an error; here it is eq. 4.2 of both, so that it estimates what the others do.
+    The source takes the difference, an error; here it is eq. 4.2 of both, which makes it comparable with the others.
     Columns are scaled to unit deviation.
     """
     del seed
@@ -77,7 +78,7 @@ RIVALS: Final[Mapping[str, Learn]] = MappingProxyType(
 
 
 def importances(done: Completed, seed: int) -> dict[str, float]:
-    """Return by how much each of `PRINTED_FEATURES` lessens the boosted trees' loss, the most important as 100.
+    """Return the reduction of the boosted trees' loss by each of `PRINTED_FEATURES`, the most important as 100.
 
     The sum over all splits by it; features that no split uses are 0.
     """

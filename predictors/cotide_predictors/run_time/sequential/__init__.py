@@ -1,1 +1,1 @@
-"""Run-time forecasts as a queue asks for them: submissions answered, completions told, one after the other."""
+"""Run-time forecasts in the order of a queue: submissions are answered and completions learned one after the other."""

@@ -1,6 +1,6 @@
-"""The forecasters that can walk beside a queue, by the names that `--runtime` takes.
+"""The forecasters that can follow a queue, by the names that `--runtime` takes.
 
-Called by trace replay. Invariant: each has a test that breaks when it lets the future in, and one that holds it to its
+Called by trace replay. Invariant: each has a test that fails when it sees the future, and one that compares it with its
 function over a whole log.
 """
 
@@ -23,7 +23,7 @@ SEQUENTIAL: Final[tuple[Sequential, ...]] = ("exponential-smoothing", "regressio
 def sequential_forecaster(
     name: Sequential, jobs: JobTable, *, seed: int = 0, every_seconds: float = DAY_SECONDS
 ) -> SequentialForecaster:
-    """Return a forecaster that knows nothing yet.
+    """Return a forecaster without any knowledge.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The mixture density network, one submission and completion after the other.
 
 Called by `catalogue`; network, window and moments of the refits are those of `mixture_density.rolling_density`.
-Invariant: as `forecaster` has it.
+Invariant: as of `forecaster`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a forecaster that walks beside a queue answers, and the one rule by which its answers are trusted.
+"""The answers of a forecaster that follows a queue, and the one rule for trust in its answers.
 
-Implemented in this folder, called by trace replay at its pauses. Invariant: an answer rests on completions that were
-told before it was asked for and on nothing else; fed in the order of `jobs.event_order` a forecaster gives what its
-function over a whole log gives, number by number.
+Implemented in this folder, called by trace replay at its pauses. Invariant: an answer depends only on completions that
+were learned before the question. In the order of `jobs.event_order` a forecaster gives the same numbers as its function
+over a whole log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotide_predictors.run_time.kernels.tree_forecasts import edges
 from cotide_predictors.run_time.scores import accuracy
 
 FORGOTTEN: Final = 0.2
-"""Share by which the latest accuracy moves a user's mean (chosen: about the last ten jobs)."""
+"""Weight of the latest accuracy in a user's mean (chosen: about the last ten jobs)."""
 UPPER: Final = 0.9
 """Share of the runs that shall not outlive the upper forecast."""
 
@@ -31,8 +31,8 @@ class Answers:
 
     Attributes
     ----------
-    point : (k,) seconds, >= 1, within the request. upper : (k,) seconds that nine in ten runs do not outlive; nan where
-        nothing is said of that.
+    point : (k,) seconds, >= 1, within the request. upper : (k,) seconds that nine in ten runs do not outlive; nan
+        without such a forecast.
     """
 
     point: Floats
@@ -40,14 +40,14 @@ class Answers:
 
 
 class SequentialForecaster(Protocol):
-    """Answers at submissions, learns at completions; rows are those of the job table that it was made with."""
+    """Answers at submissions, learns at completions; rows are those of its job table."""
 
     def finished(self, jobs: Ints, run_seconds: Floats, finish_seconds: Floats) -> None:
         """Learn that jobs (k,) ended, in order of their ends."""
         ...
 
     def submitted(self, rows: slice) -> Answers:
-        """Forecast jobs that are submitted now; rows are asked for in order, each once."""
+        """Forecast jobs that are submitted now; rows come in order, each once."""
         ...
 
 
@@ -61,7 +61,7 @@ def answers_of(found: GaussianMixtures, requested_seconds: Floats) -> Answers:
 
 
 def points_only(point: Floats) -> Answers:
-    """Return answers that say nothing of an upper forecast."""
+    """Return answers without an upper forecast."""
     return Answers(point, np.full(len(point), np.nan))
 
 
@@ -77,12 +77,12 @@ class UserTrust:
         self._means = np.full(users, np.nan)
 
     def of(self, users: Ints) -> Floats:
-        """Return (k,) means as they stand; 0 for a user none of whose jobs has ended."""
+        """Return (k,) present means; 0 for a user without a finished job."""
         found: Floats = np.nan_to_num(self._means[users], nan=0.0)
         return found
 
     def learn(self, users: Ints, point: Floats, run_seconds: Floats) -> None:
-        """Take in what (k,) forecasts came to, in order."""
+        """Learn the outcomes of (k,) forecasts, in order."""
         for user, new in zip(users.tolist(), accuracy(point, run_seconds).tolist(), strict=True):
             mean = self._means[user]
             self._means[user] = new if np.isnan(mean) else mean + FORGOTTEN * (new - mean)

@@ -1,7 +1,7 @@
 """The Kalman filters, one submission and completion after the other.
 
 Called by `catalogue`; the filters and the moments at which their noise is chosen are those of `kalman.forecasts`.
-Invariant: as `forecaster` has it.
+Invariant: as of `forecaster`.
 """
 
 from __future__ import annotations

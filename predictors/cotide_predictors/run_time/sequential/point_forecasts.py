@@ -1,7 +1,7 @@
 """The on-line regression and exponential smoothing, one submission and completion after the other.
 
 Called by `catalogue`. Both step through the same functions as over a whole log (`regression`, `kalman.smoothing`).
-Invariant: as `forecaster` has it.
+Invariant: as of `forecaster`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What forecasters that are rebuilt now and then need, one submission and completion after the other.
+"""What periodically rebuilt forecasters need, one submission and completion after the other.
 
-Called by `online` and `density_forecasts`. Histories of a job's three keys become the trees' features at its
-submission; a rebuild is due at the first submission of each period, on what finished before the period began.
+Called by `online` and `density_forecasts`. At a job's submission the histories of its three keys become the trees'
+features. A rebuild is due at the first submission of each period, on jobs that finished before the period began.
 Invariant: fed in the order of `jobs.event_order` they give what `tree_features` and `rolling.rebuilds` give for the
 whole log.
 """
@@ -57,11 +57,11 @@ class FeatureWalk:
 
 
 class RebuildPeriods:
-    """Says when a model is to be rebuilt, and from which jobs.
+    """Decides when to rebuild a model, and chooses its jobs.
 
     Parameters
     ----------
-    first_seconds : the first submission, from which periods are counted. every_seconds : length of a period.
+    first_seconds : the first submission, at which the first period begins. every_seconds : length of a period.
     random_state : of the draw among older jobs.
     """
 

@@ -1,14 +1,14 @@
-"""Shows writes to the webhooks that want to see them, and takes their changes and refusals over.
+"""Shows writes to the webhooks that select them, and applies their changes and refusals.
 
 Called by `writing` and `dispatch` through `Cluster.admission`, which is None while no configuration exists: then
-admission costs one attribute read a write. Everything here is decided at once, from answers that are at hand; where one
-is missing, `Consult` leaves the request, the server asks the webhook, and the request is carried out once more from
-its beginning with the answer. So an object that changed meanwhile is shown again, and nothing is kept half-written::
+admission costs one attribute read a write. Every decision here is immediate, from known answers. Where an answer is
+missing, `Consult` leaves the request, the server calls the webhook, and the request runs once more from its beginning
+with the answer. So an object that changed meanwhile is shown again, and no write stays half-done::
 
     request --> mutate --(no answer yet)--> Consult --> webhook_calls --> request again, with the answer
                    `--(all answers here)--> checks --> validate --(as above)--> store
 
-Invariant: the same question is asked once in a request.
+Invariant: a request asks the same question once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _VALIDATING = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 
 
 class Consult(Exception):
-    """Leaves a request that can't go on before these webhooks have answered."""
+    """Leaves a request that cannot go on before these webhooks have answered."""
 
     def __init__(self, calls: Sequence[Call], given: Json | None = None) -> None:
         super().__init__(", ".join(call.hook.name for call in calls))
@@ -43,7 +43,7 @@ class Consult(Exception):
 
 
 class Admission:
-    """The webhooks of all configurations, in the order in which they are asked."""
+    """The webhooks of all configurations, in the order of their calls."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -66,14 +66,14 @@ class Admission:
             self.read()
 
     def mutate(self, write: Write, subresource: str) -> Json | None:
-        """Return a write's object as webhooks leave it, or None when none changes it.
+        """Return a write's object after the changes of webhooks, or None without changes.
 
         Raises
         ------
         Consult
             When an answer is missing.
         Refusal
-            When a webhook refuses the write, or fails and may not.
+            When a webhook refuses the write, or fails with the policy Fail.
         """
         if not self._mutating:
             return None
@@ -95,7 +95,7 @@ class Admission:
         return None if shown is first else shown
 
     def validate(self, write: Write, subresource: str) -> None:
-        """Let every webhook look at a write's final form; raises as `mutate` does."""
+        """Show every webhook a write's final form; raises as `mutate` does."""
         if self._validating:
             try:
                 self._validate(_operation(write, subresource), write.obj, write.old, write.options)
@@ -103,7 +103,7 @@ class Admission:
                 raise Consult(wanted.calls, _given(write)) from None
 
     def release(self, resource: Resource, version: str, entry: Entry, options: WriteOptions) -> None:
-        """Let webhooks look at a deletion; raises as `mutate` does."""
+        """Show webhooks a deletion; raises as `mutate` does."""
         what = Operation("DELETE", resource, version, "", entry.namespace, entry.name)
         if any(hook.version_for(what) is not None for hook in (*self._mutating, *self._validating)):
             old = entry.decode()
@@ -128,7 +128,7 @@ class Admission:
                 missing.append(call)
             elif not missing:
                 verdict = _verdict(hook, answer, options)
-                if verdict is not None and verdict.patch:  # of a mutating webhook, which are shown deletions, too
+                if verdict is not None and verdict.patch:  # of a mutating webhook, which deletions are shown to, too
                     raise _internal(
                         f'admission webhook "{hook.name}" attempted to modify the object, which is not supported for '
                         "this operation"
@@ -193,7 +193,7 @@ def _operation(write: Write, subresource: str) -> Operation:
 
 
 def _given(write: Write) -> Json:
-    """Return what the server gave a new object."""
+    """Return the fields that the server set in a new object."""
     metadata = write.obj["metadata"]
     return {key: metadata[key] for key in ("name", "uid", "creationTimestamp")} if write.old is None else {}
 
@@ -228,7 +228,7 @@ def _answer(call: Call, options: WriteOptions) -> Reviewed | None:
 
 
 def _verdict(hook: Webhook, answer: Reviewed, options: WriteOptions) -> Verdict | None:
-    """Return what a webhook says; None for one that failed and may."""
+    """Return a webhook's answer; None for a failed one that may be ignored."""
     if isinstance(answer, Failure):
         if not hook.ignores_failures:
             raise answer.refusal(hook.name)

@@ -1,8 +1,8 @@
-"""AdmissionReview, both ways: what a webhook is asked, and what its answer says.
+"""AdmissionReview, both ways: the question to a webhook, and the meaning of its answer.
 
-Called by `admission` (questions) and `webhook_calls` (answers). Pure but for the uid of a question.
+Called by `admission` (questions) and `webhook_calls` (answers). Pure, except for the uid of a question.
 
-Source: https://kubernetes.io/docs/reference/config-api/apiserver-admission.v1/; the words of refusals and failures:
+Source: https://kubernetes.io/docs/reference/config-api/apiserver-admission.v1/; the texts of refusals and failures:
 k8s.io/apiserver v0.35, pkg/admission/plugin/webhook.
 """
 
@@ -21,12 +21,12 @@ from cotide_sim.apiserver.registry.resources import Json
 
 API_VERSION: Final = "admission.k8s.io/v1"
 USER: Final[Json] = {"username": "system:admin", "groups": ["system:masters", "system:authenticated"]}
-"""Who asks, as far as webhooks are told: this server knows no users, one token opens all."""
+"""The requesting user, as webhooks see it: this server has no users, and one token permits all requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a webhook answered."""
+    """The answer of a webhook."""
 
     allowed: bool
     patch: list[Any] | None = None
@@ -36,7 +36,7 @@ class Verdict:
     warnings: tuple[str, ...] = ()
 
     def refusal(self, webhook: str) -> Refusal:
-        """Return the refusal of a request that was not allowed, in a real server's words."""
+        """Return the refusal of a request that was not allowed, with a real server's text."""
         denied = f'admission webhook "{webhook}" denied the request'
         why = self.message or self.reason
         text = f"{denied}: {why}" if why else f"{denied} without explanation"
@@ -45,12 +45,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A call that gave no answer to go by, and why."""
+    """A call without a usable answer, and the reason."""
 
     why: str
 
     def refusal(self, webhook: str) -> Refusal:
-        """Return the refusal of a request whose webhook must answer."""
+        """Return the refusal of a request with a mandatory webhook."""
         text = f'Internal error occurred: failed calling webhook "{webhook}": {self.why}'
         cause = {"message": f'failed calling webhook "{webhook}": {self.why}'}
         return Refusal(500, "InternalError", text, details={"causes": [cause]})
@@ -102,7 +102,7 @@ def question(what: Operation, version: str, obj: Json | None, old: Json | None, 
 
 
 def read_answer(body: bytes, call: Call) -> Reviewed:
-    """Return what a webhook's answer says; one that breaks the protocol is a failure of the call."""
+    """Return the meaning of a webhook's answer; one that breaks the protocol is a failure of the call."""
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:

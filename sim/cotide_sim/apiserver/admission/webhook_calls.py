@@ -1,9 +1,9 @@
 """The calls to webhooks: HTTPS, verified against the configuration's authority, with its timeout.
 
 Called by the server for every `Consult`. A webhook behind a service is reached at the service's external name, or at
-the first address of the Endpoints of that name: this emulator gives services no addresses of their own and writes no
-Endpoints, so whoever wants that writes them (loopback addresses are taken, which a real server refuses). Invariant: a
-call ends with an answer or with a `Failure`, within its timeout; it never raises.
+the first address of the Endpoints of that name. This emulator gives services no addresses and writes no Endpoints, so a
+client that needs them writes them (loopback addresses are accepted, which a real server refuses). Invariant: a call
+ends with an answer or with a `Failure`, within its timeout; it never raises.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Resume = Callable[[dict[bytes, Reviewed]], None]
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """Where a webhook is reached: what the messages call it, what is dialled, and whose name the certificate bears."""
+    """The address of a webhook: its name in messages, the address to dial, and the name in its certificate."""
 
     url: str
     dialled: URL
@@ -37,7 +37,7 @@ class _Endpoint:
 
 
 class WebhookCalls:
-    """Asks webhooks, many at a time, on one session."""
+    """Calls webhooks, many at a time, on one session."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -46,7 +46,7 @@ class WebhookCalls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, calls: Sequence[Call], resume: Resume) -> None:
-        """Ask webhooks side by side, and go on with all their answers."""
+        """Call webhooks concurrently, and go on with all their answers."""
         task = asyncio.get_running_loop().create_task(self._ask(calls, resume))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -113,7 +113,8 @@ class WebhookCalls:
                 ) as answer:  # fmt: skip
                     return answer.status, await answer.read()
             except aiohttp.ServerDisconnectedError:
-                # A connection that was kept may have been closed at the other end; a new one tells.
+                # A kept connection may have been closed at the other end; a new one shows whether the webhook is
+                # reachable.
                 if last:
                     raise
         raise AssertionError("unreachable")
@@ -150,7 +151,7 @@ class WebhookCalls:
         if found is None:
             return Failure(f'failed to call webhook: service "{service.name}" not found')
         spec = found.decode().get("spec") or {}
-        if spec.get("type") == "ExternalName":  # at whatever port the webhook names, as a real server does
+        if spec.get("type") == "ExternalName":  # at any port that the webhook names, as on a real server
             return str(spec.get("externalName")), service.port
         offered = spec.get("ports") or ()
         named = next((port for port in offered if port.get("port") == service.port), None)
@@ -159,14 +160,14 @@ class WebhookCalls:
         behind = self._cluster.collection("endpoints").get(service.namespace, service.name)
         for subset in (behind.decode().get("subsets") or ()) if behind is not None else ():
             addresses = subset.get("addresses") or ()
-            ports = (one["port"] for one in subset.get("ports") or () if one.get("name") == named.get("name"))
+            ports = (port["port"] for port in subset.get("ports") or () if port.get("name") == named.get("name"))
             if addresses and (port := next(ports, None)) is not None:
                 return str(addresses[0]["ip"]), int(port)
         return Failure(f'failed to call webhook: no endpoints available for service "{service.name}"')
 
 
 def _words(status: int, body: bytes) -> str:
-    """Return what a real server says of an answer that is no review."""
+    """Return a real server's text on an answer that is not a review."""
     text = body[:200].decode("utf-8", "replace").strip()
     match status:
         case 400:

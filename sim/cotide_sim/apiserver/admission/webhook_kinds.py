@@ -1,8 +1,8 @@
-"""What a webhook configuration must look like, and what it gets by default.
+"""The checks and the defaults of a webhook configuration.
 
-Called through `kind_rules` for MutatingWebhookConfiguration and ValidatingWebhookConfiguration. Invariant: what passes
-here can be read by `webhooks` without a further look; what this emulator would not honour (`matchConditions`, which are
-CEL) is refused, never ignored.
+Called through `kind_rules` for MutatingWebhookConfiguration and ValidatingWebhookConfiguration. Invariant: `webhooks`
+can read an accepted configuration without further checks. A feature that this emulator does not support
+(`matchConditions`, which are CEL) is refused, never ignored.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
@@ -25,7 +25,7 @@ _SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def default_webhooks(write: Write) -> None:
-    """Fill in what a real server would."""
+    """Set the defaults of a real server."""
     mutating = write.resource.kind == "MutatingWebhookConfiguration"
     for hook in write.obj.get("webhooks") or ():
         hook.setdefault("failurePolicy", "Fail")
@@ -43,7 +43,7 @@ def default_webhooks(write: Write) -> None:
 
 
 def check_webhooks(write: Write) -> list[Cause]:
-    """Refuse a configuration that says too little, contradicts itself, or asks for what is not done here."""
+    """Refuse an incomplete or contradictory configuration, or one that needs an unsupported feature."""
     causes: list[Cause] = []
     names: set[str] = set()
     for index, hook in enumerate(write.obj.get("webhooks") or ()):
@@ -91,7 +91,7 @@ def _one_of(value: Json, path: str, field: str, supported: tuple[str, ...]) -> l
     given = value.get(field)
     if given in supported:
         return []
-    words = ", ".join(f'"{one}"' for one in supported)
+    words = ", ".join(f'"{value}"' for value in supported)
     if given is None:
         text = f"Required value: must specify one of {', '.join(supported)}"
         return [Cause(f"{path}.{field}", text, "FieldValueRequired")]
@@ -118,7 +118,7 @@ def _check_rule(rule: Json, path: str) -> list[Cause]:
     ]
     for index, operation in enumerate(rule.get("operations") or ()):
         if operation not in _OPERATIONS:
-            words = ", ".join(f'"{one}"' for one in _OPERATIONS)
+            words = ", ".join(f'"{operation}"' for operation in _OPERATIONS)
             text = f'Unsupported value: "{operation}": supported values: {words}'
             causes.append(Cause(f"{path}.operations[{index}]", text, "FieldValueNotSupported"))
     return causes + _one_of(rule, path, "scope", ("*", "Cluster", "Namespaced"))

@@ -1,6 +1,6 @@
-"""A webhook as its configuration describes it, and which writes it wants to see.
+"""A webhook as its configuration describes it, and the writes that it selects.
 
-Made by `admission` from each stored configuration; read by it for every write while there is one. Pure.
+Made by `admission` from each stored configuration; read by it for every write while one exists. Pure.
 
 Source of the rules: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
@@ -16,12 +16,12 @@ from cotide_sim.apiserver.registry.resources import Json, Resource
 from cotide_sim.apiserver.storage.selectors import Requirement, label_selector_of
 
 _EXEMPT = frozenset({"mutatingwebhookconfigurations", "validatingwebhookconfigurations"})
-"""Never shown to a webhook, so that a broken one can always be taken away."""
+"""Never shown to a webhook, so that a broken one can always be removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What is being done to an object."""
+    """A pending operation on an object."""
 
     verb: str
     """CREATE, UPDATE or DELETE."""
@@ -40,11 +40,11 @@ class Rule:
     groups: frozenset[str]
     versions: frozenset[str]
     resources: tuple[tuple[str, str], ...]
-    """Plural and subresource of each entry; ``*`` stands for any."""
+    """Plural and subresource of each entry; ``*`` matches any."""
     scope: str
 
     def covers(self, what: Operation, version: str) -> bool:
-        """Say whether an operation is meant, seen as one version of its kind."""
+        """Return whether the rule covers an operation, seen as one version of its kind."""
         resource = what.resource
         if not (self.operations & {"*", what.verb} and self.groups & {"*", resource.group}):
             return False
@@ -61,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The service behind which a webhook is reached."""
+    """The service in front of a webhook."""
 
     namespace: str
     name: str
@@ -85,10 +85,10 @@ class Webhook:
     url: str
     service: Service | None
     authority_pem: bytes
-    """What its certificate must come from; empty: what this machine trusts."""
+    """The authority of its certificate; empty: the authorities that this machine trusts."""
 
     def version_for(self, what: Operation) -> str | None:
-        """Return the version in which it wants to see an operation's object; None when it does not want it."""
+        """Return the version in which it receives an operation's object; None when it does not select the operation."""
         if what.resource.plural in _EXEMPT:
             return None
         others = (
@@ -104,7 +104,7 @@ class Webhook:
         return None
 
     def selects(self, space_labels: Mapping[str, str] | None, objects: Sequence[Json | None]) -> bool:
-        """Say whether its selectors pick a namespace (None: the object has none) and the new or the old object."""
+        """Return whether its selectors pick a namespace (None: the object has none) and the new or the old object."""
         if space_labels is not None and not all(holds(space_labels) for holds in self.spaces):
             return False
         if not self.objects:
@@ -157,4 +157,4 @@ def _decoded(bundle: str) -> bytes:
     try:
         return base64.b64decode(bundle, validate=True)
     except binascii.Error:
-        return b"not base64"  # a bundle that can't be read fails the call, as it does on a real server
+        return b"not base64"  # a bundle that cannot be read fails the call, as on a real server

@@ -1,1 +1,1 @@
-"""What follows from a change without anyone asking: garbage collection, namespaces, disruption budgets."""
+"""Automatic consequences of changes: garbage collection, namespaces, disruption budgets."""

@@ -19,7 +19,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 def _selector_of(budget: Json) -> Callable[[Entry], bool]:
-    """Return what says whether a budget covers a pod; policy/v1: an empty selector covers all, an absent one none."""
+    """Return a predicate for the pods of a budget; policy/v1: an empty selector covers all, an absent one none."""
     requirements = label_selector_of((budget.get("spec") or {}).get("selector"))
     if requirements is None:
         return lambda _pod: False
@@ -66,8 +66,8 @@ def _counts(budget: Json, covered: Sequence[Entry], healthy: int) -> dict[str, i
 class BudgetCounter:
     """Counts all budgets of a namespace in one go.
 
-    A pod is read once for each version of it, and a selector is asked once for all pods with the same labels: with 40
-    budgets over 3,000 pods a count that looks at each pod for each budget takes longer than the time between two.
+    Each version of a pod is read once, and a selector runs once for all pods with the same labels. With 40 budgets over
+    3,000 pods, a count over each pod for each budget takes longer than the time between two counts.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -76,7 +76,7 @@ class BudgetCounter:
         """By namespace and uid: the version of the pod that was read, and whether it is healthy."""
 
     def refresh(self, namespace: str) -> None:
-        """Write the status of each budget whose counts changed."""
+        """Update the status of each budget with changed counts."""
         alike: dict[tuple[tuple[str, str], ...], list[Entry]] = {}
         before, now = self._health.pop(namespace, {}), dict[str, tuple[int, bool]]()
         for pod in _unfinished(self._cluster, namespace):
@@ -114,9 +114,9 @@ def _write(cluster: Cluster, entry: Entry, budget: Json, figures: dict[str, int]
 
 
 def allow_eviction(cluster: Cluster, pod: Entry, *, dry_run: bool = False) -> None:
-    """Return when no budget objects to the eviction of a pod.
+    """Return when no budget objects to the eviction of a pod; else raise.
 
-    A pod that is unbound, finished or going disturbs nobody and is always let go.
+    A pod that is unbound, finished or terminating affects no budget and is always let go.
 
     Raises
     ------
@@ -137,8 +137,8 @@ def allow_eviction(cluster: Cluster, pod: Entry, *, dry_run: bool = False) -> No
                       "subresource does not support.")  # fmt: skip
     budget = covering[0].decode()
     covers = _selector_of(budget)
-    covered = [one for one in _unfinished(cluster, pod.namespace) if covers(one)]
-    figures = _counts(budget, covered, sum(_healthy(one.decode()) for one in covered))
+    covered = [candidate for candidate in _unfinished(cluster, pod.namespace) if covers(candidate)]
+    figures = _counts(budget, covered, sum(_healthy(candidate.decode()) for candidate in covered))
     # An unhealthy pod may go while the budget is met without it (policy IfHealthyBudget, the default).
     always = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
     if not _healthy(obj) and (always or figures["currentHealthy"] >= figures["desiredHealthy"] > 0):

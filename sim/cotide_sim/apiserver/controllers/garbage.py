@@ -1,10 +1,10 @@
-"""Collection of what nobody owns any more.
+"""Garbage collection of objects without an owner.
 
 Called by `reactions` with every change (`note`) and when the loop is free (`collect`).
 
-- background: an owner is gone: dependents whose every owner is gone are deleted, others forget it;
+- background: an owner is gone: dependents with no remaining owner are deleted, others drop the reference;
 - foreground: an owner waits (finalizer `foregroundDeletion`) until the dependents that block it are gone;
-- orphan: an owner waits (finalizer `orphan`) until its dependents have forgotten it.
+- orphan: an owner waits (finalizer `orphan`) until its dependents have dropped their reference.
 
 Invariant: an object with one living owner is never deleted; the cost of a change is that of its own dependents.
 """
@@ -17,19 +17,19 @@ from cotide_sim.apiserver.verbs.deleting import FOREGROUND, ORPHAN, DeleteOption
 
 
 class Garbage:
-    """Looks after owners and dependents."""
+    """Handles owners and dependents."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._gone: set[str] = set()
-        """uids of owners that went."""
+        """uids of deleted owners."""
         self._waiting: set[str] = set()
         """uids of owners that wait for their dependents."""
         self._doubtful: set[str] = set()
         """uids of objects that were stored with owners which may not exist."""
 
     def note(self, collection: Collection, change: Change) -> bool:
-        """Note what a change means for collection; return whether there is anything to do."""
+        """Note the effect of a change on collection; return whether there is anything to do."""
         del collection
         new, old = change.new, change.old
         store = self._cluster.store
@@ -54,8 +54,8 @@ class Garbage:
         return work
 
     def collect(self) -> None:
-        """Do what the noted changes call for."""
-        # Deleting a dependent may make further work: it is noted in new sets and done in the same call.
+        """Carry out the collection for the noted changes."""
+        # Deleting a dependent may cause further work: it is noted in new sets and done in the same call.
         while self._gone or self._doubtful:
             gone, self._gone = self._gone, set()
             doubtful, self._doubtful = self._doubtful, set()
@@ -78,7 +78,7 @@ class Garbage:
             return
         dangling = {owner for owner in entry.owners if owner not in store.by_uid}
         if len(dangling) < len(entry.owners):
-            if dangling:  # it lives on, without those who are gone
+            if dangling:  # it lives on, without its deleted owners
                 self._disown(collection, entry, dangling)
             return
         delete(self._cluster, collection.resource, entry, DeleteOptions())
@@ -124,7 +124,11 @@ class Garbage:
 
     def _disown(self, collection: Collection, entry: Entry, owners: set[str]) -> None:
         obj = entry.decode()
-        left = [one for one in obj["metadata"].get("ownerReferences") or () if one.get("uid") not in owners]
+        left = [
+            reference
+            for reference in obj["metadata"].get("ownerReferences") or ()
+            if reference.get("uid") not in owners
+        ]
         if left:
             obj["metadata"]["ownerReferences"] = left
         else:
@@ -133,7 +137,7 @@ class Garbage:
 
     def _take_off(self, collection: Collection, entry: Entry, finalizer: str) -> None:
         obj = entry.decode()
-        left = [one for one in obj["metadata"].get("finalizers") or () if one != finalizer]
+        left = [name for name in obj["metadata"].get("finalizers") or () if name != finalizer]
         if left:
             obj["metadata"]["finalizers"] = left
         else:

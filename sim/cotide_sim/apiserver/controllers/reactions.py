@@ -1,9 +1,9 @@
-"""What follows from a change without anyone asking: kinds come and go with their definitions, namespaces get their
-default service account and are emptied, disruption budgets count, old events leave.
+"""Automatic consequences of changes. Kinds come and go with their definitions, namespaces get their default service
+account and are emptied, disruption budgets count, old events expire.
 
-Called by the store (a listener) and by the server's timer. Stands for the handful of controllers that clients of a
-cluster rely on. Invariant: a reaction that writes runs after the change that called for it, never inside it; only the
-objects of a kind whose definition is deleted go along with it at once.
+Called by the store (a listener) and by the server's timer. It replaces the few controllers that clients of a cluster
+rely on. Invariant: a reaction that writes runs after the change that caused it, never inside it. Only the objects of a
+kind with a deleted definition go along with it at once.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ COUNT_SECONDS: Final = 0.2
 
 
 class Reactions:
-    """Notes what a change calls for, and does it when the loop is free."""
+    """Notes the consequences of a change, and carries them out when the loop is free."""
 
     def __init__(self, cluster: Cluster, soon: Callable[[Callable[[], None]], None]) -> None:
         self._cluster, self._soon = cluster, soon
         self._due = False
         self._garbage = Garbage(cluster)
         self._leaving: set[str] = set()
-        """Namespaces that are going."""
+        """Terminating namespaces."""
         self._budgets: set[str] = set()
-        """Namespaces whose disruption budgets must count again."""
+        """Namespaces with disruption budgets to recount."""
         self._counter = BudgetCounter(cluster)
         self._counted_at = -COUNT_SECONDS
         self._counting = False
         self._written: deque[tuple[float, str, str, int]] = deque()
-        """When each event was written: the time, its key and its version then; oldest first."""
+        """The time, key and version of each write of an event; oldest first."""
         self.clock: Callable[[], float] = time.monotonic
         self.after: Callable[[], None] = lambda: None
-        """Called after reactions wrote: persistence commits."""
+        """Called after reactions wrote, so that persistence commits."""
         cluster.store.listeners.append(self._changed)
 
     def _changed(self, collection: Collection, change: Change) -> None:
@@ -136,7 +136,7 @@ class Reactions:
         self._cluster.registry.remove(resource.group, resource.plural)
 
     def read_default_priority(self) -> None:
-        """Find the priority class that pods without one get."""
+        """Find the default priority class of pods."""
         self._cluster.priority_default = ("", 0)
         for entry in self._cluster.collection(_PRIORITIES).entries():
             if b'"globalDefault":true' in entry.raw:
@@ -152,7 +152,7 @@ class Reactions:
         self.after()
 
     def _count_budgets(self) -> None:
-        """Count again, but not more often than a real disruption controller would come round to it."""
+        """Count again, but not more often than a real disruption controller would."""
         if not self._budgets:
             return
         wait = self._counted_at + COUNT_SECONDS - self.clock()
@@ -168,19 +168,19 @@ class Reactions:
             self._counter.refresh(namespace)
 
     def expire_events(self) -> None:
-        """Delete the events that were last written longer ago than the server keeps them."""
+        """Delete the events with a last write older than the server's limit."""
         oldest = self.clock() - self._cluster.settings.event_ttl_seconds
         collection = self._cluster.collection("events")
         while self._written and self._written[0][0] < oldest:
             _, namespace, name, version = self._written.popleft()
             entry = collection.get(namespace, name)
-            # An event that was written again is further back in the row, with its newer version.
+            # An event that was written again is further back in the queue, with its newer version.
             if entry is not None and entry.version == version:
                 delete(self._cluster, collection.resource, entry, DeleteOptions())
         self.after()
 
     def note_restored_events(self) -> None:
-        """Give events that were read from a file their whole time again."""
+        """Restart the lifetime of events that were read from a file."""
         now = self.clock()
         entries = self._cluster.collection("events").entries()
         self._written.extend((now, entry.namespace, entry.name, entry.version) for entry in entries)

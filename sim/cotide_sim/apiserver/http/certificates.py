@@ -1,7 +1,7 @@
 """A certificate authority and a server certificate, made at start.
 
-Called by the server when TLS is asked for. The keys live in memory, and for the instant that OpenSSL needs to load
-them in a private temporary directory.
+Called by the server when TLS is on. The keys live in memory, and for the instant that OpenSSL needs to load them in a
+private temporary directory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Discovery: which groups, versions and kinds there are; plain and aggregated.
+"""Discovery: the served groups, versions and kinds; plain and aggregated.
 
-Called by `fixed_paths`. Documents are made again only when the registry changed.
+Called by `fixed_paths`. Documents are made again only after a change of the registry.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ REVIEWS: Final = {
     "selfsubjectrulesreviews": "SelfSubjectRulesReview",
     "subjectaccessreviews": "SubjectAccessReview",
 }
-"""Kinds of authorization.k8s.io that are answered and never stored."""
+"""Kinds of authorization.k8s.io that are answered but never stored."""
 TOKEN_REVIEWS: Final = {"tokenreviews": "TokenReview"}
-"""The same of authentication.k8s.io."""
+"""The same for authentication.k8s.io."""
 _AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
 
 
 def _sort_key(group: str) -> tuple[bool, str]:
-    # Custom groups come last, as a real server's priorities have it.
+    # Custom groups come last, as in a real server's priorities.
     return (group not in ("apps", "batch", "policy", "autoscaling") and not group.endswith(".k8s.io"), group)
 
 
@@ -120,21 +120,21 @@ class Discovery:
     def _aggregated_resources(self, group: str, version: str) -> list[Json]:
         plain: list[Any] = (self.resource_list(group, version) or {}).get("resources", [])
         found: dict[str, Json] = {}
-        for one in plain:
-            name, _, subresource = one["name"].partition("/")
+        for item in plain:
+            name, _, subresource = item["name"].partition("/")
             kind = {
-                "group": one.get("group", group), "version": one.get("version", version), "kind": one["kind"],
+                "group": item.get("group", group), "version": item.get("version", version), "kind": item["kind"],
             }  # fmt: skip
             if subresource:
                 found[name].setdefault("subresources", []).append(
-                    {"subresource": subresource, "responseKind": kind, "verbs": one["verbs"]}
+                    {"subresource": subresource, "responseKind": kind, "verbs": item["verbs"]}
                 )
                 continue
             found[name] = {
-                "resource": name, "responseKind": kind, "scope": "Namespaced" if one["namespaced"] else "Cluster",
-                "singularResource": one["singularName"], "verbs": one["verbs"],
+                "resource": name, "responseKind": kind, "scope": "Namespaced" if item["namespaced"] else "Cluster",
+                "singularResource": item["singularName"], "verbs": item["verbs"],
             }  # fmt: skip
             for extra in ("shortNames", "categories"):
-                if extra in one:
-                    found[name][extra] = one[extra]
+                if extra in item:
+                    found[name][extra] = item[extra]
         return list(found.values())

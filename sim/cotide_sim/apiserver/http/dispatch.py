@@ -57,16 +57,17 @@ from cotide_sim.apiserver.verbs.scaling import change_scale, scale_of
 log = logging.getLogger(__name__)
 
 REVIEW_ROUNDS: Final = 100
-"""Times that a request may wait for webhooks; chosen far above the number of webhooks that anybody has."""
+"""Most rounds of webhook calls for a request; chosen far above any usual number of webhooks."""
 SHOWN_WHEN_GONE: Final = frozenset(
     {"pods", "resourcequotas", "serviceaccounts", "services", "persistentvolumes", "persistentvolumeclaims"}
     | {"podtemplates", "storageclasses.storage.k8s.io", "csinodes.storage.k8s.io", "csidrivers.storage.k8s.io"}
     | {"volumeattachments.storage.k8s.io"}
 )
-"""Kinds whose deletion is answered with the object, where others' is with a Status (ReturnDeletedObject of Kubernetes'
-registries)."""
+"""Kinds with the deleted object as the answer of a deletion; others answer with a Status (ReturnDeletedObject of
+Kubernetes' registries).
+"""
 Fixed = Callable[[Request], Answer | None]
-"""Answers the paths that are no resources (discovery, health, OpenAPI); None for paths that it does not know."""
+"""Answers the paths that are not resources (discovery, health, OpenAPI); None for paths that it does not know."""
 
 
 class Dispatcher:
@@ -79,9 +80,9 @@ class Dispatcher:
         self._tables = Tables(cluster)
         self._room = deep_json.Room()
         self.after_write: Callable[[], None] = lambda: None
-        """Called before the answer of a write leaves: persistence commits here."""
+        """Called before the answer of a write is sent, so that persistence commits."""
         self.consult: Callable[[Sequence[Call], Callable[[dict[bytes, Reviewed]], None]], None]
-        """Asks webhooks and hands over what they answered; the server sets it."""
+        """Calls webhooks and returns their answers; set by the server."""
         self.requests = 0
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
@@ -122,7 +123,7 @@ class Dispatcher:
             exchange.answer(answer)
 
     def _consult(self, wanted: Consult, request: Request, exchange: Exchange) -> None:
-        """Ask webhooks, and carry the request out again from its beginning when they have answered."""
+        """Call webhooks, and run the request again from its beginning when they have answered."""
 
         reviews = request.reviews = request.reviews or Reviews()
         reviews.given = reviews.given or wanted.given
@@ -226,7 +227,7 @@ class Dispatcher:
         since = query.get("resourceVersion", "")
         if since and not is_number(since):
             raise bad_request(f'resourceVersion: Invalid value: "{since}"')
-        seconds = number(query, "timeoutSeconds")  # before the answer begins, which can't be a refusal afterwards
+        seconds = number(query, "timeoutSeconds")  # before the answer begins, since a refusal is impossible afterwards
         initial = flag(query, "sendInitialEvents")
         version = self._cluster.store.version
         known = int(since or 0)
@@ -262,7 +263,7 @@ class Dispatcher:
     def _written(self, request: Request, target: Target, raw: bytes, options: WriteOptions, status: int) -> Answer:
         answer = self._shown(request, target, raw, status)
         for warning in options.warnings:
-            # One header line for all: RFC 9110 lets a list be joined with commas.
+            # One header line for all: RFC 9110 allows joining a list with commas.
             quoted = '299 - "' + warning.replace("\\", "\\\\").replace('"', '\\"') + '"'
             before = answer.headers.get("Warning")
             answer.headers["Warning"] = f"{before}, {quoted}" if before else quoted
@@ -361,7 +362,7 @@ class Dispatcher:
         return self._shown(request, target, raw)
 
     def _release(self, request: Request, target: Target, entries: Sequence[Entry], *, dry_run: bool) -> None:
-        """Let webhooks look at all that is to be deleted, before any of it is."""
+        """Show webhooks all objects of a deletion, before any is deleted."""
         admission = self._cluster.admission
         if admission is None:
             return

@@ -1,7 +1,7 @@
-"""Faults on purpose: answers of 409, 429 or 500, delays and dropped watches, for the tests of clients.
+"""Injected faults: answers of 409, 429 or 500, delays and dropped watches, for the tests of clients.
 
-Called by `dispatch` before each request, by tests in the same process, and (only where the server was started so) by
-`POST /_faults`. Invariant: without faults the cost is one attribute read per request.
+Called by `dispatch` before each request, by tests in the same process, and by `POST /_faults` where the server was
+started with it. Invariant: without faults the cost is one attribute read per request.
 """
 
 from __future__ import annotations
@@ -26,18 +26,12 @@ class Fault:
 
     Parameters
     ----------
-    status : int
-        The HTTP status to answer with; 0 carries the request out (after the delay).
-    delay_seconds : float
-        How long the request waits first.
-    method : str
-        Which verb it meets, as in HTTP (``POST``); empty meets all. ``WATCH`` meets only watches.
-    path : str
-        A regular expression that the path must contain; empty meets all.
-    count : int
-        How many requests it meets; -1 all of them.
-    skip : int
-        How many matching requests pass first.
+    status : int The HTTP status of the answer; 0 carries the request out (after the delay).
+    delay_seconds : float Wait before the answer.
+    method : str The affected verb, as in HTTP (``POST``); empty for all. ``WATCH`` affects only watches.
+    path : str A regular expression that the path must contain; empty for all.
+    count : int Number of affected requests; -1 for all.
+    skip : int Number of matching requests that pass first.
     retry_after_seconds : int
         The Retry-After of a 429 or 503.
     """
@@ -70,7 +64,7 @@ class Fault:
         return cls(**given)
 
     def matches(self, request: Request) -> bool:
-        """Say whether this fault is meant for a request."""
+        """Return whether this fault affects a request."""
         watch = request.method == "GET" and request.query.get("watch") in ("true", "1")
         if self.method and self.method.upper() != ("WATCH" if watch and self.method != "GET" else request.method):
             return False
@@ -89,25 +83,25 @@ class Fault:
 
 
 class Faults:
-    """The planned faults, in the order in which they are tried."""
+    """The planned faults, in the order of their trials."""
 
     def __init__(self) -> None:
         self._planned: list[Fault] = []
         self.active = False
 
     def add(self, fault: Fault) -> Fault:
-        """Plan a fault; the returned object counts in `met` how often it struck."""
+        """Plan a fault; `met` of the returned object counts its effects."""
         self._planned.append(fault)
         self.active = True
         return fault
 
     def clear(self) -> None:
-        """Plan nothing any more."""
+        """Remove all planned faults."""
         self._planned.clear()
         self.active = False
 
     def next_for(self, request: Request) -> Fault | None:
-        """Return the fault that strikes a request, or None."""
+        """Return the fault for a request, or None."""
         for fault in self._planned:
             if fault.count == 0 or not fault.matches(request):
                 continue

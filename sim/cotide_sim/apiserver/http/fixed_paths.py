@@ -1,4 +1,4 @@
-"""The paths that are no resources: discovery, OpenAPI, version, health, metrics, access reviews, faults.
+"""The paths that are not resources: discovery, OpenAPI, version, health, metrics, access reviews, faults.
 
 Called by `dispatch` before it reads a URL as a resource.
 """
@@ -24,12 +24,12 @@ from cotide_sim.apiserver.verbs.writing import decode_json
 _HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _REVIEWED: Final = ("/apis/authorization.k8s.io/v1/", "/apis/authentication.k8s.io/v1/")
 ADMINISTRATOR: Final = {"username": "cotide-emulator-admin", "groups": ["system:masters", "system:authenticated"]}
-"""Whose the server's token is; where it has none and lets everyone in, whose each token is."""
+"""The user of the server's token; without a token, the user of every request."""
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 class FixedPaths:
-    """Answers what is not a resource."""
+    """Answers paths that are not resources."""
 
     def __init__(self, cluster: Cluster, faults: Faults, *, fault_endpoint: bool, token: str = "") -> None:
         self._cluster, self._faults, self._fault_endpoint = cluster, faults, fault_endpoint
@@ -41,7 +41,7 @@ class FixedPaths:
     def __call__(self, request: Request) -> Answer | None:
         """Return the answer of a fixed path, or None for any other."""
         path = request.path
-        # Nearly every request is for a resource: its path is told apart by its depth.
+        # Nearly every request is for a resource: the depth of its path shows it.
         if path.startswith("/api/v1/") or (path.startswith("/apis/") and path.count("/") > 3):
             if request.method == "POST" and path.startswith(_REVIEWED):
                 return self._review(path.rpartition("/")[2], request)
@@ -125,26 +125,26 @@ class FixedPaths:
         else:
             review = decode_json(request.body)
         if not isinstance(review, dict):
-            raise bad_request("the object provided is no JSON object")
+            raise bad_request("the object provided is not a JSON object")
         if plural == "tokenreviews":
-            status: Json = self._whose(review)
+            status: Json = self._token_review(review)
         elif plural == "selfsubjectrulesreviews":
             everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
             status = {"resourceRules": everything, "nonResourceRules": [], "incomplete": False}
         else:
             if plural == "subjectaccessreviews":
                 _check_subject(review)
-            # Nothing is forbidden here: RBAC objects are stored and never enforced.
+            # Everything is allowed here: RBAC objects are stored and never enforced.
             status = {"allowed": True, "reason": "the emulator allows everything"}
         return Answer(201, orjson.dumps({"kind": kind, **review, "status": status}))
 
-    def _whose(self, review: Json) -> Json:
+    def _token_review(self, review: Json) -> Json:
         spec = review.get("spec")
         given = spec.get("token") if isinstance(spec, dict) else None
         if not isinstance(given, str) or not given:
             raise Refusal(422, "Invalid", "TokenReview.authentication.k8s.io is invalid: spec.token: Required value")
         known = not self._token or hmac.compare_digest(given.encode(), self._token.encode())
-        return {"authenticated": True, "user": ADMINISTRATOR} if known else {"error": "the token is nobody's"}
+        return {"authenticated": True, "user": ADMINISTRATOR} if known else {"error": "the token is unknown"}
 
     def _plan_faults(self, request: Request) -> Answer:
         if request.method == "DELETE":

@@ -1,8 +1,8 @@
 """HTTP/1.1 on a bare asyncio protocol: requests in, answers and streams out.
 
-Called by the event loop; hands each request to the dispatcher, which answers at once (the store is in memory), later
-(an injected delay), or as a stream (a watch). Own framing because it is the largest cost of a small request: a general
-server takes several times longer for the same bind. Invariants: answers leave in the order of the
+Called by the event loop. It passes each request to the dispatcher, which answers at once (the store is in memory),
+later (an injected delay), or as a stream (a watch). It has framing of its own, which is the largest cost of a small
+request: a general server takes several times longer for the same bind. Invariants: answers leave in the order of the
 requests; a request's body is bounded; a malformed request ends its connection with 400.
 
 Source of the framing rules: RFC 9112.
@@ -26,7 +26,7 @@ BODY_LIMIT: Final = 3 * 1024 * 1024
 
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 _JOINED_BYTES: Final = 64 * 1024
-"""Chosen: below this a copy is cheaper than a second write."""
+"""Chosen: for smaller bodies a copy is cheaper than a second write."""
 JSON_TYPE: Final = "application/json"
 
 
@@ -40,7 +40,7 @@ class Request:
     headers: dict[str, str]
     body: bytes
     reviews: Reviews | None = None
-    """What webhooks answered about it so far."""
+    """The answers of webhooks so far."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Answer:
 
 
 class Exchange:
-    """One request's way back: answer it once, or open a stream and close it."""
+    """The answer side of one request: answer it once, or open a stream and close it."""
 
     __slots__ = ("_connection", "_done", "_streaming", "head_only", "keep_alive", "on_close")
 
@@ -63,7 +63,7 @@ class Exchange:
         self._done = False
         self._streaming = False
         self.on_close: Callable[[], None] | None = None
-        """Called once when a stream ends, whoever ended it."""
+        """Called once when a stream ends, with any cause."""
 
     @property
     def done(self) -> bool:
@@ -96,7 +96,7 @@ class Exchange:
         self._connection.finished(self)
 
     def open_stream(self, content_type: str = JSON_TYPE) -> None:
-        """Send the head of an answer whose length isn't known."""
+        """Send the head of an answer of unknown length."""
         self._streaming = True
         self._connection.send(
             b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n"
@@ -109,7 +109,7 @@ class Exchange:
             self._connection.send(b"%x\r\n%b\r\n" % (len(data), data))
 
     def backlog(self) -> int:
-        """Return how many bytes wait for the client."""
+        """Return the number of bytes that wait for the client."""
         return self._connection.backlog()
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class Connections(set["Connection"]):
     """The open connections of one server."""
 
     closed = False
-    """Whether the server has ended: who had been accepted by then and comes only now is cut."""
+    """Whether the server has ended: a connection that was accepted before and starts only now is cut."""
 
 
 class Connection(asyncio.Protocol):
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._chunks = bytearray()
-        """Of a body that comes in chunks, those that are there."""
+        """The received chunks of a body."""
         self._busy: Exchange | None = None
         self._head: tuple[Request, bool, int] | None = None
 
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; a stream that was open is told."""
+        """End; an open stream is notified."""
         del exc
         self._connections.discard(self)
         self._transport = None
@@ -184,12 +184,12 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def send(self, data: bytes) -> None:
-        """Write to the client, if it is still there."""
+        """Write to the client, if it is still connected."""
         if self._transport is not None:
             self._transport.write(data)
 
     def backlog(self) -> int:
-        """Return how many bytes the transport holds back."""
+        """Return the number of bytes that the transport holds back."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def abort(self) -> None:
@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def shut(self) -> None:
-        """End the connection for good: a stream in good order, anything else after what was sent."""
+        """End the connection: a stream in good order, anything else after its sent data."""
         if self._busy is not None:
             self._busy.close()
         if self._transport is not None:
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
             del self._buffer[: end + 2 + size + 2]
 
     def _wait_for_chunk(self) -> None:
-        """Wait for the end of a line, or of the trailers: both are a head, and bounded like one."""
+        """Wait for the end of a line, or of the trailers: both count as a head, with its bound."""
         if len(self._buffer) > HEAD_LIMIT:
             self._refuse(431, b"chunk head too large")
 

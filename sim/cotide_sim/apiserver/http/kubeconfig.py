@@ -1,4 +1,4 @@
-"""The kubeconfig that leads clients to the embedded server.
+"""The kubeconfig for clients of the embedded server.
 
 Called by the server; the text is read by kubectl, by the official client and by ours.
 """
@@ -36,12 +36,13 @@ def kubeconfig_text(url: str, token: str = "", authority_pem: bytes | None = Non
 def write_kubeconfig(path: Path, text: str) -> None:
     """Write a kubeconfig that only its owner can read, complete or not at all.
 
-    What is there and no plain file, as /dev/stdout, a pipe or a link, is written to as it is and not replaced.
+    An existing path that is not a plain file, such as /dev/stdout, a pipe or a link, is written in place and not
+    replaced.
 
     Raises
     ------
     InputError
-        When the file can't be written.
+        When the file cannot be written.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,8 +1,8 @@
-"""OpenAPI: as much as kubectl needs to apply, explain and diff; the full schema of custom kinds.
+"""OpenAPI: the part that kubectl needs to apply, explain and diff; the full schema of custom kinds.
 
-Called by `fixed_paths`. Built-in kinds are open objects here (their fields are not described); what matters is that
-each patch operation says which kind it is for and that it takes `fieldValidation`, which makes kubectl leave validation
-to the server (seen with kubectl 1.32).
+Called by `fixed_paths`. Built-in kinds are open objects here (their fields are not described). Each patch operation
+names its kind and accepts `fieldValidation`, which makes kubectl leave validation to the server (seen with kubectl
+1.32).
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class OpenApi:
         self._made: tuple[int, dict[str, Json]] = (-1, {})
 
     def version_two(self) -> Json:
-        """Return `/openapi/v2`: empty, since kubectl has all it asks for in version 3."""
+        """Return `/openapi/v2`: empty, since version 3 has all that kubectl reads."""
         return {"swagger": "2.0", "info": self._info(), "paths": {}, "definitions": {}}
 
     def version_two_protobuf(self) -> bytes:
-        """Return `/openapi/v2` as the protobuf that kubectl asks for when it meets a kind that nobody serves.
+        """Return `/openapi/v2` as the protobuf that kubectl requests for an unserved kind.
 
         The numbers are those of gnostic's openapiv2 Document: swagger 1, info 2 (title 1, version 2), paths 8.
         """

@@ -1,8 +1,8 @@
-"""The few protobuf bodies that kubectl sends with its typed client, read into the same dicts as JSON.
+"""The few protobuf bodies that kubectl sends with its typed client, converted to the same dicts as JSON.
 
-Called by `dispatch` and `fixed_paths` for `application/vnd.kubernetes.protobuf`: kubectl 1.32 sends it for
-`create namespace`, `create deployment`, `auth can-i`, `drain` and their like. Everything else is asked to come as
-JSON (415). Answers are always JSON, which every client of protobuf accepts.
+Called by `dispatch` and `fixed_paths` for `application/vnd.kubernetes.protobuf`: kubectl 1.32 sends it for `create
+namespace`, `create deployment`, `auth can-i`, `drain` and similar commands. Everything else must come as JSON (415).
+Answers are always JSON, which every client of protobuf accepts.
 
 Source of the envelope: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding; of the field
 numbers: the published `generated.proto` files of k8s.io/api.
@@ -40,7 +40,7 @@ _RESOURCE_ATTRIBUTES: Final[dict[int, tuple[str, Any]]] = {
     5: ("resource", "text"), 6: ("subresource", "text"), 7: ("name", "text"),
 }  # fmt: skip
 _WHOLE: Final = 0
-"""In place of a field number, which are from 1 on: the message's name, of which no field may be left out unread."""
+"""In place of a field number (which start at 1): the name of a message with mandatory reading of all fields."""
 _CONTAINER: Final[dict[int, tuple[str, Any]]] = {
     _WHOLE: ("Container", ""), 1: ("name", "text"), 2: ("image", "text"), 3: ("command", "texts"), 4: ("args", "texts"),
     5: ("workingDir", "text"), 14: ("imagePullPolicy", "text"),
@@ -171,5 +171,5 @@ def _take(found: Json, name: str, kind: Any, value: Any) -> None:
         text = item.decode() if kind == "map" else base64.b64encode(item).decode()
         found.setdefault(name, {})[pair.get("key", "")] = text
     elif value:
-        # An empty text is how protobuf says that a field is not set.
+        # In protobuf an empty text means that a field is not set.
         found[name] = value.decode()

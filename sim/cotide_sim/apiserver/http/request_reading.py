@@ -1,6 +1,6 @@
-"""What a request says: the object or list that its URL names, the options in its query, the object in its body.
+"""The contents of a request: the object or list that its URL names, the options in its query, the object in its body.
 
-Called by `dispatch`. Pure reading; every misunderstanding is a `Refusal` that names the parameter.
+Called by `dispatch`. Pure reading; every error is a `Refusal` that names the parameter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_DIGITS: Final = 18
 
 @dataclass(slots=True)
 class Target:
-    """What a URL names."""
+    """The object or list that a URL names."""
 
     resource: Resource
     version: ServedVersion
@@ -45,7 +45,7 @@ def flag(query: dict[str, str], name: str) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number, not below 0, as int64 holds it (to 18 digits)."""
+    """Whether a text is a whole number, >= 0, within int64 (up to 18 digits)."""
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
@@ -53,12 +53,12 @@ def number(query: dict[str, str], name: str) -> int:
     """Return a whole-number parameter; 0 when it is absent."""
     text = query.get(name) or "0"
     if not is_number(text):
-        raise bad_request(f'invalid value for the query parameter {name}: "{text}" is no whole number')
+        raise bad_request(f'invalid value for the query parameter {name}: "{text}" is not a whole number')
     return int(text)
 
 
 def target_of(registry: Registry, path: str) -> Target:
-    """Return what a URL names.
+    """Return the target of a URL.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def target_of(registry: Registry, path: str) -> Target:
 
 
 def write_options(request: Request) -> WriteOptions:
-    """Return what the query of a write asks for."""
+    """Return the options in the query of a write."""
     query = request.query
     if not query:
         return WriteOptions(reviews=request.reviews)
@@ -127,7 +127,7 @@ def object_in(request: Request) -> Json:
     else:
         raise unsupported_media(f"the body of the request was in an unknown format: {kind}; send application/json")
     if not isinstance(value, dict):
-        raise bad_request("the object provided is no JSON object")
+        raise bad_request("the object provided is not a JSON object")
     return value
 
 
@@ -142,7 +142,7 @@ def yaml_in(body: bytes) -> Any:
 
 
 def check_version_match(match: str, version: str, token: str) -> None:
-    """Refuse what can't be asked of a list's version, as a real server does.
+    """Refuse invalid combinations of a list's version options, as a real server does.
 
     Source: ValidateListOptions in
     https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/apis/meta/internalversion/validation/validation.go

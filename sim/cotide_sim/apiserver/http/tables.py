@@ -1,4 +1,4 @@
-"""Tables: what `kubectl get` prints, made by the server from each kind's columns.
+"""Tables: the output of `kubectl get`, made by the server from each kind's columns.
 
 Called by `dispatch` when a client asks for `as=Table`.
 """
@@ -53,9 +53,9 @@ class Tables:
         self._cluster = cluster
 
     def wanted(self, request: Request) -> str:
-        """Return which form of objects a table carries (`Metadata`, `None`, `Object`); empty when none is asked for.
+        """Return the form of the objects in a table (`Metadata`, `None`, `Object`); empty when no table is requested.
 
-        The first alternative of the Accept header that this server has decides.
+        The first supported alternative of the Accept header decides.
         """
         for part in request.headers.get("accept", "").split(","):
             options = [option.strip() for option in part.split(";")]
@@ -79,7 +79,9 @@ class Tables:
         return orjson.dumps(self._table(resource, served, [raw], include, {}))
 
     def renderer(self, resource: Resource, served: ServedVersion, include: str) -> Render:
-        """Return what makes each watch event's object a table of one row; only the first has the column heads."""
+        """Return a function that turns each watch event's object into a table of one row; only the first has the column
+        heads.
+        """
         heads = True
 
         def render(raw: bytes) -> bytes:

@@ -1,9 +1,9 @@
-"""Who wrote which field of an object: kept from its first server-side apply on.
+"""The managers of an object's fields, from its first server-side apply on.
 
-Called by `server_side_apply` for what is applied first, and by `writing` for every other change of an object that was
-applied once. Pure. A real server keeps this from an object's creation on; here an object that nobody applied says
-nothing of managers, which costs nothing, and at its first apply all of it counts as written by one manager with the
-name that a real server uses for such objects. Status is left out: it is another endpoint's, and written often.
+Called by `server_side_apply` for the first apply, and by `writing` for every other change of an object that was applied
+once. Pure. A real server keeps managers from an object's creation on. Here an object without an apply has none, which
+costs nothing. At its first apply all its fields count as written by one manager with the name that a real server uses
+for such objects. Status is left out: it belongs to another endpoint, and is written often.
 
 Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
 """
@@ -19,7 +19,7 @@ BEFORE_FIRST_APPLY: Final = "before-first-apply"
 
 
 class Writer(NamedTuple):
-    """Who updates, in what version, by which subresource, and when."""
+    """A writer: its name, version, subresource and time."""
 
     manager: str
     api_version: str
@@ -28,13 +28,14 @@ class Writer(NamedTuple):
 
 
 def first_owners(live: Json, schema: Json | None, api_version: str, at: str, *, custom: bool) -> list[Json]:
-    """Return the managers of an object that nobody has applied yet: one that wrote all of it."""
+    """Return the managers of an object before its first apply: one that wrote all of it."""
     return [_mark(Writer(BEFORE_FIRST_APPLY, api_version, "", at), set(_written(live, schema, custom=custom)))]
 
 
 def owners_after(old: Json, new: Json, schema: Json | None, writer: Writer, *, custom: bool) -> list[Json]:
-    """Return the managers of an object after an update: what it changed is the writer's alone, what it took away
-    nobody's."""
+    """Return the managers of an object after an update: the writer alone owns changed fields, and removed fields have
+    no owner.
+    """
     before, after = _written(old, schema, custom=custom), _written(new, schema, custom=custom)
     changed = {path for path, value in after.items() if path not in before or before[path] != value}
     gone = before.keys() - after.keys()

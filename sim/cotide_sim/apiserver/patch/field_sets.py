@@ -1,6 +1,6 @@
-"""Sets of field paths, as managedFields keeps them: what a manager has applied.
+"""Sets of field paths, as in managedFields: the fields that a manager has applied.
 
-Called by `server_side_apply`. Pure. A path is a tuple of steps; a step is a field (``f:name``), a list item by its keys
+Called by `server_side_apply`. Pure. A path is a tuple of steps. A step is a field (``f:name``), a list item by its keys
 (``k:{...}``) or an item of a set (``v:...``), in the text form of `fieldsV1`, so that encoding is only nesting.
 
 Source of the form: https://kubernetes.io/docs/reference/using-api/server-side-apply/
@@ -42,7 +42,7 @@ def item_step(item: Any, keys: tuple[str, ...]) -> str:
 
 
 def child_schema(schema: Json | None, field: str) -> Json | None:
-    """Return the schema of a field, where one is known."""
+    """Return the schema of a field, if known."""
     if schema is None:
         return None
     found = (schema.get("properties") or {}).get(field)
@@ -52,7 +52,7 @@ def child_schema(schema: Json | None, field: str) -> Json | None:
 
 
 def fields_of(obj: Json, schema: Json | None, *, custom: bool) -> Fields:
-    """Return what an applied object claims: every leaf but its name and type."""
+    """Return the fields that an applied object claims: every leaf except its name and type."""
     found: Fields = {}
     for key, value in obj.items():
         if key in _SKIPPED:

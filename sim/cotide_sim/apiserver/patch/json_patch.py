@@ -1,8 +1,8 @@
-"""JSON patch (RFC 6902), by the library `jsonpatch`, in the words of a Kubernetes API server.
+"""JSON patch (RFC 6902), by the library `jsonpatch`, with the texts of a Kubernetes API server.
 
-Called by `dispatch` and `admission` for `application/json-patch+json`. Pure; changes its target in place (the caller
-hands in a copy that nobody else sees, so a patch that fails half-way does no harm). The library's ``test`` compares as
-Python does, for whom True is 1 and 1.0 is 1; here it compares as JSON does.
+Called by `dispatch` and `admission` for `application/json-patch+json`. Pure; changes its target in place. The caller
+passes a private copy, so a patch that fails half-way does no harm. The library's ``test`` compares as Python does,
+where 1, True and 1.0 are equal; here it compares as JSON does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def json_patch(target: Any, operations: Any) -> Any:
                     )
             target = _Patch([operation]).apply(target, in_place=True)
         return target
-    # What leads into a plain value is a TypeError of the library's, and what takes the document itself away a KeyError.
+    # A path into a plain value is a TypeError of the library, and removing the document itself a KeyError.
     except (jsonpatch.JsonPatchException, JsonPointerException, TypeError, KeyError) as error:
         raise Refusal(
             422, "Invalid", f"the server rejected our request due to an error in our request: {error}"

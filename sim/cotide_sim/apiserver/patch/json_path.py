@@ -2,8 +2,8 @@
 
 Called by `custom_kinds` when a definition is stored; the returned function reads objects. Pure.
 
-Own code, because Kubernetes' dialect is nobody else's (no leading ``$``, and dots behind a backslash in names, which
-jsonpath-ng refuses), and because a table asks for each column of each object: 5 us where jsonpath-ng takes 90 us.
+Own code, for two reasons. Kubernetes' dialect differs (no leading ``$``, and dots behind a backslash in names, which
+jsonpath-ng refuses). A table reads each column of each object: 5 us where jsonpath-ng takes 90 us.
 
 Source of the subset: https://kubernetes.io/docs/reference/kubectl/jsonpath/
 """

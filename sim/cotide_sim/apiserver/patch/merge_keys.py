@@ -1,6 +1,6 @@
-"""Which lists of the built-in kinds are merged by a key, and by which.
+"""The lists of the built-in kinds that are merged by a key, and their keys.
 
-Called by `strategic_patch` and `field_sets` (server-side apply): both treat such a list as a map in disguise.
+Called by `strategic_patch` and `field_sets` (server-side apply): both treat such a list as a map.
 
 Source: `x-kubernetes-patch-merge-key` and `x-kubernetes-list-map-keys` in the API reference of Kubernetes.
 """
@@ -35,9 +35,9 @@ _SETS: Final = frozenset({"finalizers", "podCIDRs"})
 
 
 def merge_keys(field: str, *lists: Sequence[Any] | None) -> tuple[str, ...] | None:
-    """Return the keys by which a list merges: empty for a set of plain values, None for one that is replaced.
+    """Return the merge keys of a list: empty for a set of plain values, None for a list that is replaced.
 
-    Ports are told apart by what they hold: a container's merge by `containerPort`, a service's by `port`.
+    The fields of ports distinguish them: a container's merge by `containerPort`, a service's by `port`.
     """
     if field in _SETS:
         return ()

@@ -1,8 +1,8 @@
-"""Server-side apply: an upsert that knows who applied what.
+"""Server-side apply: an upsert that tracks the manager of each field.
 
-Called by `dispatch`. What a manager applied is kept in `metadata.managedFields`; a field that it applied before and
-does not apply now is removed, unless another manager applies it too; a field that another manager applied with another
-value is a conflict (409) unless forced. What other writes leave is in `field_owners`.
+Called by `dispatch`. The fields that a manager applied are kept in `metadata.managedFields`. A field that it applied
+before and does not apply now is removed, unless another manager applies it too. A field that another manager applied
+with another value is a conflict (409) unless forced. `field_owners` handles other writes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def apply(
     Raises
     ------
     Refusal
-        400 for a body that is no object; 409 when another manager holds a field; and all that a write may raise.
+        400 for a body that is not an object; 409 when another manager holds a field; and all errors of a write.
     """
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
         raise bad_request("the applied configuration must be an object")
@@ -71,14 +71,14 @@ def apply(
             managers = first_owners(live, schema, said, at, custom=resource.custom)
         mine = [manager for manager in managers if _is(manager, options.manager, subresource)]
         others = [manager for manager in managers if not _is(manager, options.manager, subresource)]
-        before = {path for one in mine for path in decode_fields(one.get("fieldsV1") or {})}
+        before = {path for entry in mine for path in decode_fields(entry.get("fieldsV1") or {})}
         others = _without_conflicts(live, others, applied, schema, resource, options)
         held = {path for other in others for path in decode_fields(other.get("fieldsV1") or {})}
         result: Json = _merge(live, body, schema, custom=resource.custom)
-        # An empty object that was applied is no claim to what is in it by now.
+        # An applied empty object does not claim its later contents.
         within = {path[:length] for path in applied.keys() | held for length in range(1, len(path) + 1)}
         # Whole list items go first: without its key field an item could not be found any more.
-        for path in sorted(before - within, key=lambda one: (one[-1] != ".", -len(one))):
+        for path in sorted(before - within, key=lambda steps: (steps[-1] != ".", -len(steps))):
             _remove(result, path)
         unchanged = mine and mine[0].get("fieldsV1") == mark["fieldsV1"]
         result["metadata"]["managedFields"] = [*others, mine[0] if unchanged else mark]
@@ -148,7 +148,7 @@ def _merge(live: Any, applied: Any, schema: Json | None, *, custom: bool, field:
 
 
 def _remove(value: Any, path: Path) -> None:
-    """Take one path out of an object, and the lists and objects that this leaves empty."""
+    """Remove one path from an object, and the lists and objects that become empty."""
     step, rest = path[0], path[1:]
     if step.startswith("f:") and isinstance(value, dict):
         key = step[2:]

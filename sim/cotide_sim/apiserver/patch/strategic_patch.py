@@ -24,7 +24,7 @@ _DROP: Final = "$deleteFromPrimitiveList/"
 _RETAIN: Final = "$retainKeys"
 _DIRECTIVE: Final = "$patch"
 _NOTHING: Final = object()
-"""Is no item's key."""
+"""The key of no item."""
 
 
 def strategic_patch(target: Any, patch: Any) -> Any:
@@ -63,7 +63,7 @@ def _merge_object(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, An
 
 
 def _merge_in_order(target: dict[str, Any], field: str, patch: dict[str, Any]) -> None:
-    """Merge a list whose order the patch gives, whether or not the patch has items of it."""
+    """Merge a list in the order that the patch gives, whether or not the patch has items of it."""
     order, before, given = patch[_ORDER + field], target.get(field), patch.get(field)
     if not isinstance(order, list):
         raise bad_request(f"{_ORDER}{field} must be a list")
@@ -131,15 +131,15 @@ def _merge_list(field: str, before: list[Any], patch: list[Any]) -> list[Any]:
 
 
 def _ordered(items: list[Any], order: list[Any], before: list[Any], keys: tuple[str, ...] | None) -> list[Any]:
-    """Return items in the order that the patch gives, those which it does not name in the order in which they were.
+    """Return items in the order of the patch; those that it does not name keep their order.
 
-    Each of the latter comes before the first of the former that was behind it. So what is new comes first where the
-    patch names nothing else, as it was behind nobody.
+    Each of the latter comes before the first of the former that was behind it. So new items come first where the patch
+    names nothing else, since no item was before them.
 
     Parameters
     ----------
-    order : of the patch: its own items, or what it says of their order.
-    before : the list as it was. keys : of `merge_keys`; None leaves all as it is.
+    order : of the patch: its own items, or its order directive.
+    before : the list as it was. keys : of `merge_keys`; None leaves all unchanged.
     """
     if keys is None:
         return items
@@ -164,7 +164,7 @@ def _stood_before(one: Any, other: Any, was: dict[Any, int]) -> bool:
 
 
 def _first_indexes(marks: list[Any]) -> dict[Any, int]:
-    """Return where each mark stands first, by its `_token`: a list of a body of 3 MiB is not searched for each item."""
+    """Return the first index of each mark, by its `_token`: a list of a body of 3 MiB is not searched for each item."""
     found: dict[Any, int] = {}
     for at, mark in enumerate(marks):
         found.setdefault(_token(mark), at)
@@ -172,12 +172,12 @@ def _first_indexes(marks: list[Any]) -> dict[Any, int]:
 
 
 def _token(mark: Any) -> Any:
-    """Return a value that can be looked up for one that perhaps can't."""
+    """Return a hashable value for one that may be unhashable."""
     return repr(mark) if isinstance(mark, dict | list) else mark
 
 
 def _mark(item: Any, keys: tuple[str, ...]) -> Any:
-    """Return what an item is known by."""
+    """Return the identity of an item."""
     return item.get(keys[0]) if keys and isinstance(item, dict) else item
 
 

@@ -1,4 +1,4 @@
-"""The kinds that every cluster has, as far as this emulator serves them.
+"""The built-in kinds of every cluster, as far as this emulator serves them.
 
 Called once by the server when it starts. Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs are
 plain storage here: no controller creates pods for them. RBAC objects are stored and never enforced.

@@ -1,7 +1,7 @@
-"""What `kubectl get` shows of the built-in kinds.
+"""The columns of `kubectl get` for the built-in kinds.
 
-Called by `builtins` (each resource carries its columns) and by `tables` (ages, generic columns). Pure: values come
-from the object and from the `now` that the caller puts into ages.
+Called by `builtins` (each resource carries its columns) and by `tables` (ages, generic columns). Pure: values come from
+the object and from the caller's `now` for ages.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def _pod_ready(pod: Json) -> str:
 
 
 def _pod_restarts(pod: Json) -> int:
-    return sum(int(one.get("restartCount") or 0) for one in (pod.get("status") or {}).get("containerStatuses") or ())
+    return sum(
+        int(status.get("restartCount") or 0) for status in (pod.get("status") or {}).get("containerStatuses") or ()
+    )
 
 
 def _pod_gates(pod: Json) -> str:

@@ -1,7 +1,7 @@
-"""Custom kinds: what a CustomResourceDefinition must say, and the rules of the objects of its kind.
+"""Custom kinds: the requirements of a CustomResourceDefinition, and the rules of the objects of its kind.
 
-Called through `kind_rules` and by `reactions` (a stored definition is served). Invariant: a definition that was
-accepted can be served: its names, versions, schema and columns were all understood.
+Called through `kind_rules` and by `reactions` (a stored definition is served). Invariant: an accepted definition can be
+served: its names, versions, schema and columns were all understood.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotide_sim.apiserver.registry.schema import TYPES, faults, shape
 _BLOCKING: Final = frozenset(
     {"FieldValueRequired", "FieldValueTypeInvalid", "FieldValueNotSupported", "FieldValueTooLong"}
 )
-"""Reasons that leave the rules unchecked: an expression might stumble over such a value."""
+"""Reasons that leave the rules unchecked: an expression might fail on such a value."""
 _UNCHECKED: Final = Cause(
     "<nil>",
     "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
@@ -30,7 +30,7 @@ _UNCHECKED: Final = Cause(
 
 
 def default_definition(write: Write) -> None:
-    """Fill the names in and say at once that the kind is served."""
+    """Fill in the names, and report at once that the kind is served."""
     obj = write.obj
     spec = obj.get("spec")
     if not isinstance(spec, dict):
@@ -107,7 +107,7 @@ def _check_version(one: Json, path: str) -> list[Cause]:
 
 
 def _check_words(schema: Json, path: str) -> list[Cause]:
-    """Refuse words of a schema whose values are of a wrong type, so that validation can rely on them."""
+    """Refuse keywords of a schema with values of a wrong type, so that validation can rely on them."""
     causes = []
     for word, value in schema.items():
         rule = _WORDS.get(word)
@@ -125,11 +125,11 @@ def _is_count(value: Any) -> bool:
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _are_schemas(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) and not _check_words(one, "") for one in value)
+    return isinstance(value, list) and all(isinstance(item, dict) and not _check_words(item, "") for item in value)
 
 
 _WORDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
@@ -153,7 +153,7 @@ _WORDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
 
 
 def _check_structural(schema: Json, path: str, *, top: bool = False) -> list[Cause]:
-    """Refuse what makes a schema no structural one: references, missing types."""
+    """Refuse references and missing types: a structural schema has none."""
     if causes := _check_words(schema, path):
         return causes
     causes = [
@@ -179,7 +179,7 @@ def _check_structural(schema: Json, path: str, *, top: bool = False) -> list[Cau
 
 
 def default_object(write: Write) -> None:
-    """Prune unknown fields (or refuse them, when asked to), and fill defaults in."""
+    """Prune unknown fields (or refuse them, on request), and fill in defaults."""
     if write.old is None and write.resource.has_status:
         write.obj.pop("status", None)
     served = write.resource.served(write.version)
@@ -191,7 +191,7 @@ def default_object(write: Write) -> None:
 
 
 def check_object(write: Write) -> list[Cause]:
-    """Hold an object against its schema, and then against the schema's rules."""
+    """Check an object against its schema, and then against the schema's rules."""
     served = write.resource.served(write.version)
     if served is None or served.schema is None:
         return []
@@ -214,7 +214,7 @@ def _column(given: Json) -> Column:
         if kind in ("integer", "number", "boolean"):
             return found[0]
         # As kubectl prints them: a list found by a wildcard is joined, anything else is its own text.
-        return ",".join(_cell_text(one) for one in found)
+        return ",".join(_cell_text(cell) for cell in found)
 
     return Column(
         given.get("name", ""), value, kind, int(given.get("priority", 0)), given.get("description", ""),
@@ -226,12 +226,12 @@ def _cell_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return "[" + ",".join(f'"{one}"' if isinstance(one, str) else str(one) for one in value) + "]"
+        return "[" + ",".join(f'"{item}"' if isinstance(item, str) else str(item) for item in value) + "]"
     return str(value)
 
 
 def _version(given: Json) -> ServedVersion:
-    columns = tuple(_column(one) for one in given.get("additionalPrinterColumns") or ())
+    columns = tuple(_column(column) for column in given.get("additionalPrinterColumns") or ())
     return ServedVersion(
         given["name"],
         (NAME, *columns) if columns else (NAME, AGE),
@@ -249,11 +249,11 @@ def resource_of(definition: Json) -> Resource:
     """Return the resource that an accepted definition describes; the stored version comes first."""
     spec = definition["spec"]
     names = spec["names"]
-    served = sorted((one for one in spec["versions"] if one.get("served", True)), key=_not_stored)
+    served = sorted((version for version in spec["versions"] if version.get("served", True)), key=_not_stored)
     first = served[0] if served else {}
     subresources = first.get("subresources") or {}
     selectable: dict[str, tuple[str, ...]] = {
-        one["jsonPath"].strip("."): _path_of(one["jsonPath"]) for one in first.get("selectableFields") or ()
+        field["jsonPath"].strip("."): _path_of(field["jsonPath"]) for field in first.get("selectableFields") or ()
     }
     of: Callable[[str], tuple[str, ...]] = lambda field: tuple(names.get(field) or ())  # noqa: E731 - read twice below
     return Resource(

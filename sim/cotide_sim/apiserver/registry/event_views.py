@@ -1,7 +1,7 @@
 """events.k8s.io/v1 as a view of core events: one store, two shapes.
 
-Called by `dispatch` for every request to events.k8s.io. Pure translation; invariant: what is written through one group
-is read through the other, and translating there and back changes nothing.
+Called by `dispatch` for every request to events.k8s.io. Pure translation; invariant: an event written through one group
+is readable through the other, and translating it there and back changes nothing.
 
 Source of the two shapes: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """

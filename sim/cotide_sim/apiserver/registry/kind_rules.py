@@ -1,6 +1,6 @@
-"""Which defaults and checks a kind has beyond its metadata.
+"""The defaults and checks of a kind beyond its metadata.
 
-Called by `writing` for every create and change. A kind without rules of its own is stored as it comes; a custom kind
+Called by `writing` for every create and change. A kind without rules of its own is stored unchanged; a custom kind
 follows its schema. Invariant: `default` runs before `check`, and both see the stored form's apiVersion.
 """
 
@@ -22,7 +22,7 @@ Check = Callable[[Write], list[Cause]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a kind defaults, in place, and what it refuses."""
+    """The defaults of a kind, set in place, and its checks."""
 
     default: Default
     check: Check

@@ -1,7 +1,7 @@
-"""Which fields a pod has: a server knows only these, drops any other, and says so.
+"""The known fields of a pod: a server drops any other field, and reports it.
 
 Called by `pod_rules` for every new pod. Only the levels where people mistype are listed (the spec, its containers,
-their resources); what is deeper is kept as it comes.
+their resources); deeper fields are kept unchanged.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 """
@@ -39,12 +39,12 @@ _RESOURCES: Final = frozenset({"claims", "limits", "requests"})
 
 
 def drop_unknown(pod: Json, options: WriteOptions) -> None:
-    """Drop what no pod has, in place; warn of it, or refuse it where that was asked for.
+    """Drop unknown fields of a pod, in place; warn of them, or refuse them on request.
 
     Raises
     ------
     Refusal
-        400 that names the fields, when the validation asked for is strict.
+        400 that names the fields, when the requested validation is strict.
     """
     unknown: list[str] = []
     _drop(pod, _TOP, "", unknown)
@@ -70,7 +70,7 @@ def _drop(value: Any, known: frozenset[str], prefix: str, unknown: list[str]) ->
 
 
 def report_unknown(paths: list[str], options: WriteOptions) -> None:
-    """Refuse, warn of, or pass over unknown fields, as the request's `fieldValidation` asks."""
+    """Refuse, warn of, or ignore unknown fields, by the request's `fieldValidation`."""
     warnings = [f'unknown field "{path}"' for path in paths]
     if options.strictness == "Strict":
         raise bad_request(f"strict decoding error: {', '.join(warnings)}")

@@ -1,6 +1,7 @@
-"""The rules of metadata that hold for every kind: names, labels, what a client may set and what only the server does.
+"""The rules of metadata for every kind: names, labels, the fields that a client may set and those that only the server
+sets.
 
-Called by `writing`. Pure but for the uid and the time, which come from the `Cluster`.
+Called by `writing`. Pure, except for the uid and the time, which come from the `Cluster`.
 
 Source of the name rules: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 """
@@ -29,7 +30,7 @@ _FREE_FINALIZERS: Final = frozenset(
     {"leases.coordination.k8s.io", "poddisruptionbudgets.policy", "customresourcedefinitions.apiextensions.k8s.io"}
     | {f"{kind}webhookconfigurations.admissionregistration.k8s.io" for kind in ("mutating", "validating")}
 )
-"""Built-in kinds whose finalizers need no domain, as those of custom kinds."""
+"""Built-in kinds with finalizers that need no domain, like those of custom kinds."""
 _LOOSE_NAMES: Final = frozenset(
     {"roles", "rolebindings", "clusterroles", "clusterrolebindings", "events", "poddisruptionbudgets"}
 )
@@ -41,7 +42,7 @@ _UNCOUNTED: Final = frozenset(
 _KEPT: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
                 "generateName")  # fmt: skip
 _GIVEN: Final = ("labels", "annotations", "ownerReferences", "finalizers", "managedFields")
-"""What a writer may set at any time."""
+"""Fields that a writer may set at any time."""
 
 
 def fresh(cluster: Cluster, resource: Resource, namespace: str, obj: Json) -> None:
@@ -75,12 +76,12 @@ def fresh(cluster: Cluster, resource: Resource, namespace: str, obj: Json) -> No
 
 
 def counts_generations(resource: Resource) -> bool:
-    """Whether objects of a kind say how often what was asked of them changed; some that have a status don't."""
+    """Whether objects of a kind count the changes of their spec; some with a status do not."""
     return resource.has_status and resource.key not in _UNCOUNTED
 
 
 def carried(new: Json, old: Json) -> None:
-    """Put what only the server sets back into a changed object's metadata, in place."""
+    """Restore the server's own fields in a changed object's metadata, in place."""
     before, given = old["metadata"], new["metadata"]
     metadata: Json = {"resourceVersion": before["resourceVersion"], "name": before["name"]}
     if "namespace" in before:
@@ -91,13 +92,13 @@ def carried(new: Json, old: Json) -> None:
     for field in _GIVEN:
         if given.get(field):
             metadata[field] = given[field]
-    if "managedFields" not in given and "managedFields" in before:  # to leave them out is not to give them up
+    if "managedFields" not in given and "managedFields" in before:  # leaving them out does not remove them
         metadata["managedFields"] = before["managedFields"]
     new["metadata"] = metadata
 
 
 def mutated(before: Json, after: Json) -> Json:
-    """Return a new object as webhooks left it, with what only the server sets as it was."""
+    """Return a new object after webhooks, with the server's own fields restored."""
     metadata = dict(before["metadata"])
     for field in _GIVEN:
         metadata.pop(field, None)
@@ -109,7 +110,7 @@ def mutated(before: Json, after: Json) -> Json:
 
 
 def check(resource: Resource, obj: Json) -> list[Cause]:
-    """Return what is wrong with an object's metadata."""
+    """Return the faults of an object's metadata."""
     metadata = obj["metadata"]
     causes = _check_name(resource, metadata["name"])
     labels = metadata.get("labels")
@@ -175,7 +176,7 @@ def _check_name(resource: Resource, name: Any) -> list[Cause]:
 
 
 def _check_map(value: Any, field: str) -> list[Cause]:
-    if isinstance(value, dict) and all(isinstance(one, str) for one in value.values()):
+    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
         return []
     return [Cause(field, "Invalid value: must be a map of strings to strings")]
 

@@ -1,6 +1,6 @@
 """Defaults and checks of the small built-in kinds.
 
-Called through `kind_rules`. Pure but for counters read from the cluster.
+Called through `kind_rules`. Pure, except for counters read from the cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BROKEN: Final = ("cpu", "memory", "storage", "ephemeral-storage")
 
 
 def default_nothing(write: Write) -> None:
-    """Leave the object as it is."""
+    """Leave the object unchanged."""
     del write
 
 
@@ -34,7 +34,7 @@ def check_nothing(write: Write) -> list[Cause]:
 
 
 def default_fresh(write: Write) -> None:
-    """Drop the status that a client sends with a new object of a kind whose status is the server's."""
+    """Drop the status that a client sends with a new object, for kinds where the server owns the status."""
     if write.old is None and write.resource.has_status:
         write.obj.pop("status", None)
 
@@ -110,7 +110,7 @@ def check_priority_class(write: Write) -> list[Cause]:
 
 
 def default_priority_class(write: Write) -> None:
-    """Let pods of a class displace others where it gives no policy."""
+    """Let pods of a class preempt others where it gives no policy."""
     if write.obj.get("preemptionPolicy") is None:
         write.obj["preemptionPolicy"] = PREEMPTS
 
@@ -123,7 +123,7 @@ def _is_count(value: Any) -> bool:
 
 
 def check_budget(write: Write) -> list[Cause]:
-    """Refuse a budget with both bounds, or with one that is no count."""
+    """Refuse a budget with both bounds, or with one that is not a count."""
     spec = write.obj.get("spec") or {}
     bounds = [field for field in ("minAvailable", "maxUnavailable") if spec.get(field) is not None]
     causes = [
@@ -141,7 +141,7 @@ def check_budget(write: Write) -> list[Cause]:
 
 
 def check_lease(write: Write) -> list[Cause]:
-    """Refuse a lease without duration, and transitions below none."""
+    """Refuse a lease without duration, and transitions below 0."""
     spec = write.obj.get("spec") or {}
     causes = []
     seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
@@ -154,7 +154,7 @@ def check_lease(write: Write) -> list[Cause]:
 
 
 def check_quota(write: Write) -> list[Cause]:
-    """Refuse bounds below none; those of cpu, memory and storage may be broken numbers, all others may not."""
+    """Refuse bounds below 0; those of cpu, memory and storage may be fractions, all others may not."""
     causes = []
     for name, bound in ((write.obj.get("spec") or {}).get("hard") or {}).items():
         try:
@@ -170,7 +170,7 @@ def check_quota(write: Write) -> list[Cause]:
 
 
 def check_service(write: Write) -> list[Cause]:
-    """Refuse ports that are no ports."""
+    """Refuse invalid ports."""
     causes = []
     ports = (write.obj.get("spec") or {}).get("ports") or []
     for index, port in enumerate(ports if isinstance(ports, list) else []):
@@ -181,7 +181,7 @@ def check_service(write: Write) -> list[Cause]:
 
 
 def check_node(write: Write) -> list[Cause]:
-    """Refuse capacities that are no quantities, and another provider's id than the one that was given."""
+    """Refuse capacities that are not quantities, and a changed provider id."""
     causes = []
     before = ((write.old or {}).get("spec") or {}).get("providerID")
     if before and (write.obj.get("spec") or {}).get("providerID", "") != before:

@@ -1,7 +1,7 @@
-"""What a write to ``pods/resize`` may change, and what is refused about it: cpu and memory of containers.
+"""The allowed changes and the checks of a write to ``pods/resize``: cpu and memory of containers.
 
-Called by `writing` for the subresource. Pure. All that is no resource of a container is put back silently, as a real
-server does. Pod-level resources can't be resized (their feature gate is off as shipped in 1.35).
+Called by `writing` for the subresource. Pure. All other fields are restored silently, as on a real server. Pod-level
+resources cannot be resized (their feature gate is off as shipped in 1.35).
 
 Source: k8s.io/kubernetes v1.35.4, pkg/apis/core/validation (ValidatePodResize) and pkg/registry/core/pod
 (podResizeStrategy).
@@ -54,7 +54,7 @@ def _with_resources(container: Json, given: Json) -> Json:
 
 
 def resize_causes(new: Json, old: Json) -> list[Cause]:
-    """Return what is wrong with a resize."""
+    """Return the faults of a resize."""
     causes = pod_causes(new)
     after, before = new["spec"], old["spec"]
     if causes:
@@ -81,7 +81,7 @@ def resize_causes(new: Json, old: Json) -> list[Cause]:
 
 
 def _supported(pod: Json) -> bool:
-    """Whether the kubelet tells what its running containers hold, which those of old don't."""
+    """Whether the kubelet reports the resources of its running containers, which old ones do not."""
     for status in (pod.get("status") or {}).get("containerStatuses") or ():
         if (status.get("state") or {}).get("running") is not None:
             return "resources" in status
@@ -117,8 +117,8 @@ def _container_causes(field: str, index: int, one: Json, was: Json) -> list[Caus
         others = set(given) | set(had)
         fixed = fixed and all(_same(given.get(name), had.get(name)) for name in others - _MUTABLE)
     if not fixed:
-        whose = " for sidecar containers" if field == "initContainers" else ""
-        causes.append(_forbidden("spec", f"only cpu and memory resources{whose} are mutable"))
+        scope = " for sidecar containers" if field == "initContainers" else ""
+        causes.append(_forbidden("spec", f"only cpu and memory resources{scope} are mutable"))
     return causes
 
 

@@ -1,6 +1,6 @@
-"""What a pod gets by default: the defaulting and the priority admission of a real server.
+"""The defaults of a pod: the defaulting and the priority admission of a real server.
 
-Called through `kind_rules`; the refusals are in `pod_validation`. Invariant: a default never replaces what was given.
+Called through `kind_rules`; the refusals are in `pod_validation`. Invariant: a default never replaces a given value.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 """
@@ -29,7 +29,7 @@ _NOT_READY_SECONDS: Final = 300
 
 
 def default(write: Write) -> None:
-    """Fill in what a real server would; an existing pod was filled in when it was made."""
+    """Set the defaults of a real server; an existing pod got them when it was made."""
     obj, cluster = write.obj, write.cluster
     if write.old is None:
         drop_unknown(obj, write.options)
@@ -137,5 +137,5 @@ def qos_class(spec: Json) -> str:
 
 
 def check(write: Write) -> list[Cause]:
-    """Return what is wrong with a pod, or with a change of one."""
+    """Return the faults of a pod, or of a change of one."""
     return pod_causes(write.obj) if write.old is None else update_causes(write.obj, write.old)

@@ -1,4 +1,4 @@
-"""What is refused about a pod: enough to keep nonsense out, in the words of a real server.
+"""The checks of a pod: enough to keep nonsense out, with the texts of a real server.
 
 Called by `pod_rules`. Pure. Fields that no client of this project writes (probes, volumes' sources, security contexts)
 are stored unread.
@@ -42,7 +42,7 @@ def _unsupported(field: str, value: Any, options: tuple[str, ...]) -> Cause:
 
 
 def pod_causes(pod: Json) -> list[Cause]:
-    """Return what is wrong with a new pod."""
+    """Return the faults of a new pod."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return [_required("spec.containers")]
@@ -74,17 +74,17 @@ def _plain_causes(spec: Json) -> list[Cause]:
         isinstance(selector, dict) and all(isinstance(value, str) for value in selector.values())
     ):
         causes.append(Cause("spec.nodeSelector", "Invalid value: must be a map of strings to strings"))
-    for index, one in enumerate(spec.get("tolerations") or ()):
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
         path = f"spec.tolerations[{index}]"
-        operator = one.get("operator") or "Equal"
+        operator = toleration.get("operator") or "Equal"
         if operator not in ("Exists", "Equal"):
             causes.append(_unsupported(f"{path}.operator", operator, ("Exists", "Equal")))
-        if operator == "Exists" and one.get("value"):
+        if operator == "Exists" and toleration.get("value"):
             causes.append(Cause(f"{path}.operator", 'Invalid value: value must be empty when `operator` is "Exists"'))
-        if one.get("effect") not in (None, "", "NoSchedule", "PreferNoSchedule", "NoExecute"):
+        if toleration.get("effect") not in (None, "", "NoSchedule", "PreferNoSchedule", "NoExecute"):
             options = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-            causes.append(_unsupported(f"{path}.effect", one["effect"], options))
-    gates = [one.get("name") for one in spec.get("schedulingGates") or () if isinstance(one, dict)]
+            causes.append(_unsupported(f"{path}.effect", toleration["effect"], options))
+    gates = [gate.get("name") for gate in spec.get("schedulingGates") or () if isinstance(gate, dict)]
     if len(set(gates)) < len(gates) or not all(gates):
         causes.append(Cause("spec.schedulingGates", "Invalid value: gates need different names"))
     if gates and spec.get("nodeName"):
@@ -173,14 +173,14 @@ def _resource_causes(resources: Any, path: str) -> list[Cause]:
 
 
 def update_causes(new: Json, old: Json) -> list[Cause]:
-    """Return what may not be changed about an existing pod, and was."""
+    """Return the forbidden changes of an existing pod."""
     after, before = new.get("spec") or {}, old.get("spec") or {}
     if after == before:
         return []
     gated = bool(before.get("schedulingGates"))
     causes = []
-    gates = {one.get("name") for one in before.get("schedulingGates") or ()}
-    added = [one.get("name") for one in after.get("schedulingGates") or () if one.get("name") not in gates]
+    gates = {gate.get("name") for gate in before.get("schedulingGates") or ()}
+    added = [gate.get("name") for gate in after.get("schedulingGates") or () if gate.get("name") not in gates]
     if added:
         text = f"Forbidden: only deletion is allowed, but found new scheduling gate '{added[0]}'"
         causes.append(Cause("spec.schedulingGates", text, "FieldValueForbidden"))
@@ -188,14 +188,14 @@ def update_causes(new: Json, old: Json) -> list[Cause]:
     if _fixed_part(after, kept) != _fixed_part(before, kept):
         causes.append(Cause("spec", _UPDATE_RULE, "FieldValueForbidden"))
     tolerations = after.get("tolerations") or []
-    if any(one not in tolerations for one in before.get("tolerations") or ()):
+    if any(toleration not in tolerations for toleration in before.get("tolerations") or ()):
         causes.append(Cause("spec.tolerations", "Forbidden: existing toleration can not be modified except its "
                             "tolerationSeconds", "FieldValueForbidden"))  # fmt: skip
     return causes
 
 
 def _fixed_part(spec: Json, changeable: set[str]) -> Json:
-    """Return what of a pod's spec may never change."""
+    """Return the immutable part of a pod's spec."""
     fixed = {key: value for key, value in spec.items() if key not in changeable}
     for field in ("containers", "initContainers"):
         if isinstance(fixed.get(field), list):

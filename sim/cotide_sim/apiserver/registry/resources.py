@@ -1,8 +1,8 @@
-"""What a kind is to the server: its names, its scope, its subresources and how it is shown; and the registry of them.
+"""The server's view of a kind: its names, its scope, its subresources and its columns; and the registry of kinds.
 
 Called by discovery, by dispatch (URL to resource), by the tables and by the verbs. `builtins` fills the registry;
-CustomResourceDefinitions add to it and take away while the server runs. Invariant: a (group, plural) has one
-`Resource` and one collection in the store, whatever versions it is served in.
+CustomResourceDefinitions add and remove kinds while the server runs. Invariant: a (group, plural) has one `Resource`
+and one collection in the store, for all its served versions.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ METADATA_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "metadata.name": ("metadata", "name"),
     "metadata.namespace": ("metadata", "namespace"),
 }
-"""Every kind can be selected by these; both are already keys of the store, so they're answered from there."""
+"""Every kind can be selected by these; both are already keys of the store, so they are answered from there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of `kubectl get`: where its value comes from and whether it is shown without `-o wide`."""
+    """One column of `kubectl get`: the source of its value, and whether it appears without `-o wide`."""
 
     name: str
     value: Callable[[Json], Any]
@@ -52,10 +52,9 @@ class Resource:
 
     Parameters
     ----------
-    selectable : mapping of str to path
-        Field selectors beyond the name and namespace, in the order in which an `Entry` keeps their values.
-    has_status : bool
-        Whether status is written apart from the rest, through the `/status` subresource.
+    selectable : mapping of str to path Field selectors beyond the name and namespace, in the order of their values in
+        an `Entry`.
+    has_status : bool Whether status is written separately, through the `/status` subresource.
     """
 
     group: str
@@ -73,7 +72,7 @@ class Resource:
     list_kind: str = ""
     scale_paths: Json | None = None
     stored_as: str = ""
-    """The key of another resource whose objects this one shows (events.k8s.io shows core events)."""
+    """The key of another resource that provides the objects (events.k8s.io shows core events)."""
 
     def __post_init__(self) -> None:
         self.singular = self.singular or self.kind.lower()
@@ -88,12 +87,12 @@ class Resource:
 
     @property
     def qualified(self) -> str:
-        """The plural with its group, as messages name it."""
+        """The plural with its group, as in messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def storage_version(self) -> str:
-        """The apiVersion in which objects are kept."""
+        """The apiVersion of stored objects."""
         return self.api_version(self.versions[0].name)
 
     def api_version(self, version: str) -> str:
@@ -105,17 +104,17 @@ class Resource:
         return next((candidate for candidate in self.versions if candidate.name == version), None)
 
     def shown_as(self, version: str, obj: Json) -> Json:
-        """Return a stored object as one of its versions, in place; versions differ in their name alone."""
+        """Return a stored object as one of its versions, in place; versions differ only in their name."""
         obj["apiVersion"] = self.api_version(version)
         return obj
 
     def to_storage(self, version: str, obj: Json) -> Json:
-        """Return an object of one version in the form that is stored, but for its apiVersion."""
+        """Return an object of one version in the stored form, except for its apiVersion."""
         del version
         return obj
 
     def converter(self, version: str) -> Callable[[bytes], bytes] | None:
-        """Return what turns stored JSON into a version's, or None where that is the same."""
+        """Return a function from stored JSON to a version's, or None where both are the same."""
         if self.api_version(version) == self.storage_version:
             return None
         return lambda raw: deep_json.dumps(self.shown_as(version, deep_json.loads(raw)))
@@ -134,7 +133,7 @@ class Registry:
         return iter(self._by_key.values())
 
     def add(self, resource: Resource) -> Resource:
-        """Serve a resource, in place of any that had its group and plural."""
+        """Serve a resource, in place of an earlier one with its group and plural."""
         self.remove(resource.group, resource.plural)
         self._by_key[resource.qualified] = resource
         for version in resource.versions:
@@ -143,7 +142,7 @@ class Registry:
         return resource
 
     def remove(self, group: str, plural: str) -> None:
-        """Serve a resource no longer."""
+        """Stop serving a resource."""
         old = self._by_key.pop(f"{plural}.{group}" if group else plural, None)
         if old is not None:
             for version in old.versions:
@@ -151,7 +150,7 @@ class Registry:
             self.generation += 1
 
     def find(self, group: str, version: str, plural: str) -> tuple[Resource, ServedVersion] | None:
-        """Return what a URL names, or None."""
+        """Return the resource of a URL, or None."""
         return self._by_path.get((group, version, plural))
 
     def get(self, key: str) -> Resource | None:

@@ -1,10 +1,10 @@
 """Validation rules of custom objects: the CEL expressions of ``x-kubernetes-validations``.
 
 Called by `custom_kinds`: `rule_faults` for every write of an object that its schema otherwise accepts, `compile_faults`
-when a definition arrives. Of a rule it knows ``rule``, ``message``, ``reason`` and ``fieldPath``; rules that read
-``oldSelf`` are evaluated on updates only. What it lacks of a real server: limits of cost, ``messageExpression``, and
-Kubernetes' own CEL libraries (quantities, URLs, CIDRs). Invariant: a rule that can't be evaluated refuses the object
-and says why, as on a real server; it never lets one pass.
+when a definition arrives. Of a rule it supports ``rule``, ``message``, ``reason`` and ``fieldPath``; rules that read
+``oldSelf`` are evaluated on updates only. It lacks some parts of a real server: limits of cost, ``messageExpression``,
+and Kubernetes' own CEL libraries (quantities, URLs, CIDRs). Invariant: a rule that cannot be evaluated refuses the
+object and states why, as on a real server; it never accepts one.
 
 Source: https://kubernetes.io/docs/reference/using-api/cel/
 """
@@ -28,7 +28,7 @@ _OLD: Final = re.compile(r"\boldSelf\b")
 
 
 def rule_faults(value: Any, schema: Json, old: Any = None) -> list[Cause]:
-    """Return what the rules of a schema say against an object.
+    """Return the faults of an object under the rules of a schema.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def has_rules(schema: Any) -> bool:
 
 
 def compile_faults(schema: Json, path: str) -> list[Cause]:
-    """Return the rules of a schema that are no CEL, or no rules."""
+    """Return the rules of a schema that are not valid CEL, or not rules."""
     rules = schema.get("x-kubernetes-validations")
     causes = []
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
@@ -78,7 +78,7 @@ def _walk(value: Any, schema: Json, path: str, old: Any) -> Iterator[Cause]:
                 yield from _walk(item, child, prefix + key, old.get(key, _NOTHING) if isinstance(old, dict) else old)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         for index, item in enumerate(value):
-            # Which item an item was before can't be told without list keys: such rules do not read `oldSelf`.
+            # Without list keys an item's former value is unknown: such rules do not read `oldSelf`.
             yield from _walk(item, schema["items"], f"{path}[{index}]", _NOTHING)
 
 
@@ -99,7 +99,7 @@ def _judged(rule: Json, value: Any, path: str, old: Any) -> Iterator[Cause]:
 
 @lru_cache(maxsize=512)
 def _program(text: str) -> cel.Program:
-    # Imported late: it takes a while, and a server without custom kinds has no use for it.
+    # Imported late: it takes a while, and a server without custom kinds does not need it.
     import cel
 
     return cel.compile(text)

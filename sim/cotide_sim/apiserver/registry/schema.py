@@ -1,8 +1,8 @@
 """Structural schemas: pruning, defaulting and validation of custom objects.
 
 Called by `custom_kinds` for every write of a custom object, and by `tables` never: shown objects are stored objects.
-`shape` changes an object in place (prunes what the schema does not know, fills defaults in) and `faults` reads it. CEL
-rules are those of `rules`.
+`shape` changes an object in place (prunes unknown fields, fills in defaults) and `faults` reads it. CEL rules are those
+of `rules`.
 
 Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
 """
@@ -58,7 +58,7 @@ def _shape_object(value: Json, schema: Json, path: str, pruned: list[str], *, to
             continue
         if key in properties:
             child = properties[key]
-            # A null where none may be is as good as absent; a default takes its place, if there is one.
+            # A forbidden null counts as absent; a default replaces it, if there is one.
             if value[key] is None and not child.get("nullable"):
                 del value[key]
             else:
@@ -75,14 +75,14 @@ def _shape_object(value: Json, schema: Json, path: str, pruned: list[str], *, to
 
 
 def faults(value: Any, schema: Json, path: str = "") -> list[Cause]:
-    """Return what is wrong with a value."""
+    """Return the faults of a value."""
     causes: list[Cause] = []
     _check(value, schema, path, causes, top=not path)
     return causes
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it."""
+    """Return a value as in messages."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:
@@ -94,12 +94,12 @@ def _invalid(path: str, value: Any, rule: str) -> Cause:
 
 
 def _bounds(path: str, value: Any, rule: str) -> Cause:
-    """Return the fault of a value that breaks a bound, which a real server tells with the path once more."""
+    """Return the fault of a value that breaks a bound; a real server repeats the path in it."""
     return _invalid(path, value, f"{path} in body {rule}")
 
 
 def _wrong_type(path: str, value: Any, wanted: str) -> Cause:
-    """Return the fault of a value of a wrong type: messages show that type, and not the value."""
+    """Return the fault of a value of a wrong type: messages show that type, not the value."""
     kinds = (("boolean", bool), ("integer", int), ("number", float), ("string", str), ("array", list), ("object", dict))
     found = next((name for name, kind in kinds if isinstance(value, kind)), "null")
     text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
@@ -154,7 +154,7 @@ def _check_object(value: Json, schema: Json, path: str, causes: list[Cause], *, 
     others = schema.get("additionalProperties")
     for key, item in value.items():
         if top and key in _TOP:
-            # Of the metadata a schema may bound the name, and nothing else.
+            # A schema may bound the name in the metadata, and nothing else.
             bound = ((properties.get("metadata") or {}).get("properties") or {}).get("name")
             if key == "metadata" and bound:
                 _check(item.get("name", ""), bound, "metadata.name", causes)
@@ -195,7 +195,7 @@ def _pattern(text: str) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except re.error:
-        # A pattern that only Go's engine reads refuses nothing here.
+        # A pattern that only Go's engine can read is not checked here.
         return None
 
 

@@ -1,11 +1,11 @@
-"""The shape of what the server itself reads: a field of a wrong type is refused before anything looks into it.
+"""The shape of fields that the server itself reads. A field of a wrong type is refused before any code reads it.
 
 Called by `writing` for every new form of an object; by `deleting`, `scaling` and `pod_subresources` for their bodies.
-Stands for the decoding of a real server into typed structs, which answers 400. Invariant: behind this check, code may
-take a named field to have its type, or to be absent or null.
+It corresponds to a real server's decoding into typed structs, which answers 400. Invariant: after this check, code may
+assume that a named field has its type, or is absent or null.
 
-A shape is a type (``str``, ``int``, ``bool``), a dict (an object with at least these fields, if present), a list with
-one shape (a list of that), ``WORDS`` (a map of text to text) or ``MAP`` (a map to anything plain).
+A shape is one of these: a type (``str``, ``int``, ``bool``); a dict (an object with these fields, if present). Or it is
+a list with one shape (a list of that shape), ``WORDS`` (a map of text to text); or ``MAP`` (a map to plain values).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ SCALE: Final[Json] = {"metadata": {"resourceVersion": str}, "spec": {"replicas":
 
 
 def misfit(value: Any, shape: Any, path: str) -> str | None:
-    """Return the first field that is not of its type, and what it should be; None when all are."""
+    """Return the first field of a wrong type, and its correct type; None when all are."""
     if value is None:
         return None
     if isinstance(shape, dict):
@@ -130,7 +130,7 @@ def misfit(value: Any, shape: Any, path: str) -> str | None:
             return f"{path}: must be an object"
         for field, inner in shape.items():
             item = value.get(field)
-            # Nearly every field is absent or just right: no call and no path for those.
+            # Nearly every field is absent or correct: those need no call and no path.
             if item is None or type(item) is inner:
                 continue
             if found := misfit(item, inner, f"{path}.{field}" if path else field):
@@ -162,7 +162,7 @@ def _misfit_list(value: Any, shape: Any, path: str) -> str | None:
 
 
 def check_object_shape(key: str, kind: str, obj: Json, *, custom: bool) -> None:
-    """Refuse an object whose fields are not of the types that the server takes them for.
+    """Refuse an object with a field of a wrong type.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def check_object_shape(key: str, kind: str, obj: Json, *, custom: bool) -> None:
 
 
 def check_body_shape(body: Any, shape: Json, what: str) -> None:
-    """Refuse the body of a subresource or of a delete whose fields are not of their types (400)."""
+    """Refuse the body of a subresource or of a delete with a field of a wrong type (400)."""
     found = misfit(body if body is not None else [], shape, "")
     if found is not None:
         raise bad_request(f"the {what} can't be read: {found.removeprefix(': ')}")

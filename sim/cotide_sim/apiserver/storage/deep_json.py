@@ -1,10 +1,10 @@
-"""JSON that is nested far deeper than orjson goes (it reads 1,024 levels and writes 254).
+"""JSON that is nested far deeper than orjson allows (it reads 1,024 levels and writes 254).
 
-Called wherever the emulator reads or writes an object. The fast path is orjson's; what that refuses for its depth is
-read and written by Python's own json, on a stack that is large enough. A real API server takes 10,000 levels, and so
-does the emulator: its checks recurse over an object, so that a request which meets one that deep is carried out again,
-from its beginning, on a large stack (`Room`), and so is every later one: what was taken is there to be met.
-Source: https://github.com/golang/go/blob/master/src/encoding/json/scanner.go (maxNestingDepth)
+Called wherever the emulator reads or writes an object. The fast path is orjson. Python's own json reads and writes
+documents that orjson refuses for their depth, on a stack that is large enough. A real API server takes 10,000 levels,
+and so does the emulator. Its checks recurse over an object, so that a request that meets a deep one runs again, from
+its beginning, on a large stack (`Room`). So does every later request, since the stored object may be met again. Source:
+https://github.com/golang/go/blob/master/src/encoding/json/scanner.go (maxNestingDepth)
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import orjson
 
 T = TypeVar("T")
 MAX_DEPTH: Final = 10_000
-"""Levels that are taken. Source: see the module."""
+"""Largest accepted number of levels. Source: see the module."""
 _MAX_QUICK: Final = 1024
 """Levels that orjson reads, and that fit on any stack."""
 _STACK_BYTES: Final = 512 * 1024 * 1024
-"""Chosen: 50 KB for each level; only what is touched is memory."""
+"""Chosen: 50 KB for each level; only touched pages use memory."""
 _FRAMES: Final = 12
-"""Python frames for each level that the deepest recursion of the emulator over an object takes, and as many again."""
+"""Python frames for each level in the deepest recursion of the emulator over an object, doubled."""
 _ONE_AT_A_TIME: Final = threading.Lock()
 
 
 class _StackState(threading.local):
-    """Where this thread's work is carried out."""
+    """Where this thread's work runs."""
 
     has_room = False
     """On a large stack."""
@@ -45,20 +45,20 @@ _STACK: Final = _StackState()
 
 
 class _TooDeepHereError(Exception):
-    """What is read needs a large stack, and its request can be carried out again there."""
+    """The document needs a large stack, and its request can run again there."""
 
 
 class Room:
-    """Carries requests out where there is room for what they meet; one for each server."""
+    """Runs requests on a stack with enough room; one for each server."""
 
     def __init__(self) -> None:
         self._met_deep = False
 
     def carry_out(self, work: Callable[[], T]) -> T:
-        """Return what a piece of synchronous work returns, on a large stack where it needs that.
+        """Return the result of a piece of synchronous work, on a large stack where it needs one.
 
-        Nothing was written when it begins anew: a request's body is the first thing that is read of it, and what is
-        stored so deep came by such a request, or is met for the first time after the server's start.
+        Nothing was written when it starts again: a request's body is read first, and deep stored objects came by such a
+        request, or are met for the first time after the server's start.
         """
         if self._met_deep:
             return on_a_large_stack(work)
@@ -75,7 +75,7 @@ class Room:
 
 @contextmanager
 def _deep(levels: int) -> Iterator[None]:
-    """Let what is done meanwhile recurse so deep into an object; for work that gives way to nobody."""
+    """Allow deep recursion into an object meanwhile; for work without an await."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _FRAMES * levels))
     try:
@@ -85,7 +85,7 @@ def _deep(levels: int) -> Iterator[None]:
 
 
 def on_a_large_stack(work: Callable[[], T]) -> T:
-    """Do a piece of work while the caller waits, where recursion in C finds room for the deepest object.
+    """Do a piece of work while the caller waits, where recursion in C has room for the deepest object.
 
     It runs as if in the caller's event loop, which does nothing else meanwhile.
     """
@@ -123,7 +123,7 @@ def loads(body: bytes) -> Any:
     Raises
     ------
     ValueError
-        When it is no JSON, or deeper than `MAX_DEPTH`.
+        When it is not JSON, or deeper than `MAX_DEPTH`.
     """
     try:
         return orjson.loads(body)
@@ -156,8 +156,8 @@ def _written(value: Any) -> bytes:
 
 
 def depth_of(body: bytes) -> int:
-    """Return how deep JSON is nested, by its brackets outside of strings."""
-    # Escapes are blanked out first, so that each quote that is left begins or ends a string.
+    """Return the depth of JSON, by its brackets outside of strings."""
+    # Escapes are blanked out first, so that each remaining quote begins or ends a string.
     plain = np.frombuffer(body.replace(b"\\\\", b"__").replace(b'\\"', b"__"), np.uint8)
     outside = (np.cumsum(plain == ord('"'), dtype=np.int64) & 1) == 0
     opens = outside & ((plain == ord("{")) | (plain == ord("[")))
@@ -166,6 +166,6 @@ def depth_of(body: bytes) -> int:
 
 
 def _too_deep(error: Exception) -> bool:
-    """Whether orjson gave up for the depth; it has no error of its own for that."""
+    """Whether orjson failed because of the depth; it has no error of its own for that."""
     text = str(error).lower()
     return "recursion limit" in text or "depth limit" in text

@@ -1,8 +1,8 @@
 """One SQLite file that outlives the server: each object's latest JSON, and the version counter.
 
-Called by the store (a listener notes each change), by `dispatch` and `reactions` (commit before an answer leaves),
-and by the server at start. Invariants: a write that was answered survives the end of the process; the counter never
-goes back, and a restart moves it on, so that watches from before must list again.
+Called by the store (a listener notes each change), by `dispatch` and `reactions` (commit before an answer leaves), and
+by the server at start. Invariants: an answered write survives the end of the process. The counter never goes back, and
+a restart moves it on, so that watches from before must list again.
 
 A write-ahead log with `synchronous=NORMAL`: the death of the process loses nothing, the death of the machine may lose
 the last moments but never tears the file.
@@ -38,7 +38,7 @@ class ObjectFile:
     Raises
     ------
     InputError
-        When the path is no such file, or another server has it open.
+        When the path is not such a file, or another server has it open.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class ObjectFile:
         self._dirty = False
         self._store: Store | None = None
         try:
-            # What is nested deep is worked on in another thread, while this one waits (`deep_json.on_a_large_stack`).
+            # Another thread works on deep documents while this one waits (`deep_json.on_a_large_stack`).
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=1.0, check_same_thread=False)
             self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._connection.execute("PRAGMA journal_mode=WAL")
@@ -64,12 +64,12 @@ class ObjectFile:
         return default if row is None else int(row[0])
 
     def next_version(self) -> int:
-        """Return the version at which a restarted server begins: above all that were ever given."""
+        """Return the first version of a restarted server: above all earlier ones."""
         newest = self._connection.execute("SELECT COALESCE(MAX(version), 0) FROM objects").fetchone()[0]
         return max(self._number("version", 0), int(newest)) + 1
 
     def restore(self, cluster: Cluster, serve: Callable[[Json], None]) -> None:
-        """Fill the store; definitions come first, since they say which kinds there are."""
+        """Fill the store; definitions come first, since they define the kinds."""
         store = cluster.store
         rows = "SELECT resource, version, json FROM objects WHERE resource {} ? ORDER BY resource, namespace, name"
         for comparison in ("=", "!="):
@@ -108,14 +108,14 @@ class ObjectFile:
             )
 
     def commit(self) -> None:
-        """Make what was written last."""
+        """Make the last writes durable."""
         if self._dirty and self._store is not None:
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (self._store.version,))
             self._connection.execute("COMMIT")
             self._dirty = False
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self.commit()
         self._connection.close()
 

@@ -1,6 +1,6 @@
-"""What a cluster holds before anyone asks: namespaces, priority classes and the API services that clients list.
+"""The contents of a new cluster: namespaces, priority classes and the API services that clients list.
 
-Called by the server when it starts; invariant: what is there already (from a file) is left alone.
+Called by the server when it starts; invariant: existing objects (from a file) stay unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Label and field selectors: parsed once per request, matched against the slim index of the store.
 
-Called by lists, watches, collection deletes and disruption budgets. Pure. Invariant: a selector never looks into an
-object's bytes; what it needs is in the `Entry`.
+Called by lists, watches, collection deletes and disruption budgets. Pure. Invariant: a selector never reads an object's
+bytes; the `Entry` has all that it needs.
 
 Source of the grammar: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
 """
@@ -24,7 +24,7 @@ _EXISTS: Final = re.compile(r"^\s*(!?)\s*([^\s!=<>(),]+)\s*$")
 
 
 class Selection:
-    """What a list or watch asks for: label requirements and field requirements, both of which must hold."""
+    """The selection of a list or watch: label requirements and field requirements; both must hold."""
 
     __slots__ = ("_fields", "_labels", "name", "node", "space")
 
@@ -44,7 +44,7 @@ class Selection:
             elif key in resource.selectable:
                 self._fields.append((list(resource.selectable).index(key), equal, value))
                 if key == "spec.nodeName" and equal and value:
-                    # Pods without a node are in no index: they are found by looking at all.
+                    # Pods without a node are in no index: finding them takes a scan of all.
                     self.node = value
             else:
                 known = ", ".join([*METADATA_FIELDS, *resource.selectable])
@@ -52,11 +52,11 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is asked for, so that matching can be left out."""
+        """Whether there is no requirement, so that matching can be left out."""
         return not self._labels and not self._fields
 
     def matches(self, entry: Entry | None) -> bool:
-        """Say whether an object is selected; what doesn't exist never is."""
+        """Return whether an object is selected; an absent object never is."""
         if entry is None:
             return False
         for where, equal, value in self._fields:
@@ -92,7 +92,7 @@ def parse_labels(text: str) -> list[Requirement]:
     Raises
     ------
     Refusal
-        400 when the text is no selector.
+        400 when the text is not a selector.
     """
     requirements: list[Requirement] = []
     for part in _split_outside_brackets(text):
@@ -124,7 +124,7 @@ def _one_of(key: str, operator: str, values: frozenset[str]) -> Requirement:
     try:
         bound = int(next(iter(values), ""))
     except ValueError:
-        raise bad_request(f"the label selector compares {key!r} with {set(values)}, which is no integer") from None
+        raise bad_request(f"the label selector compares {key!r} with {set(values)}, which is not an integer") from None
     return _compared(key, bound, greater=operator == "Gt")
 
 

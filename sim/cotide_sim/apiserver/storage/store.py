@@ -1,10 +1,9 @@
-"""Where objects live: encoded bytes beside a slim index, one growing version, and a bounded log of changes.
+"""The storage of objects: encoded bytes with a slim index, one growing version, and a bounded log of changes.
 
-Called by the verbs (`put`, `remove`), by lists and by watches. Position in the flow: a verb decodes, decides and hands
-the new object here; here it gets its resourceVersion, is encoded once, and the change is told to the listeners
-(watch fan-out, persistence, reactions). Invariants: resourceVersion grows by one with every change; an `Entry` is
-never changed after it was made, so that lists, logs and watchers share it without copying; no write is
-proportional to the number of objects.
+Called by the verbs (`put`, `remove`), by lists and by watches. Position in the flow: a verb decodes, decides and passes
+the new object to the store. The store assigns its resourceVersion, encodes it once, and notifies the listeners (watch
+fan-out, persistence, reactions). Invariants: resourceVersion grows by one with every change. An `Entry` is immutable,
+so that lists, logs and watchers share it without copying. The cost of a write does not depend on the number of objects.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NO_LABELS: Final[dict[str, str]] = {}
 
 
 class Entry:
-    """One version of one object: what selectors, indexes and collectors need, and its JSON."""
+    """One version of one object: the data for selectors, indexes and collectors, and its JSON."""
 
     __slots__ = ("fields", "labels", "name", "namespace", "owners", "raw", "uid", "version")
 
@@ -69,7 +68,7 @@ class Change:
         return line
 
     def shown(self, kind: str) -> bytes:
-        """Return the object that an event of this kind carries: a deleted one is its last state at this version."""
+        """Return the object in an event of this kind: a deleted one is its last state at this version."""
         if kind != "DELETED":
             assert self.new is not None  # noqa: S101 - only a deletion has no new state
             return self.new.raw
@@ -84,8 +83,8 @@ class Change:
 def at_version(entry: Entry, version: int) -> bytes:
     """Return an entry's JSON with another resourceVersion.
 
-    The first occurrence is the object's own: `encode` writes metadata before anything that could hold a second
-    one, and resourceVersion before annotations; inside a string the quotes would be escaped.
+    The first occurrence is the object's own: `encode` writes metadata before any field that could hold a second one,
+    and resourceVersion before annotations; inside a string the quotes would be escaped.
     """
     return entry.raw.replace(b'"resourceVersion":"%d"' % entry.version, b'"resourceVersion":"%d"' % version, 1)
 
@@ -118,7 +117,7 @@ class Collection:
         self.spaces: dict[str, dict[str, Entry]] = {}
         self.log: deque[Change] = deque()
         self.floor = floor
-        """The oldest version from which a watch can resume."""
+        """The oldest version at which a watch can resume."""
         self.count = 0
         self._log_bytes = 0
         names = list(resource.selectable)
@@ -151,7 +150,7 @@ class Collection:
         return reversed(newest)
 
     def as_of(self, version: int) -> list[Entry]:
-        """Return the objects that there were at a version, not before the `floor`, in the order of a list."""
+        """Return the objects at a version, not before the `floor`, in the order of a list."""
         found = {(entry.namespace, entry.name): entry for entry in self.entries()}
         for change in reversed(self.log):
             if change.version <= version:
@@ -163,7 +162,7 @@ class Collection:
         return [found[key] for key in sorted(found)]
 
     def record(self, change: Change) -> None:
-        """Move the indexes and the log on by one change."""
+        """Update the indexes and the log by one change."""
         old, new = change.old, change.new
         if old is not None:
             self._take_out(old)
@@ -212,7 +211,7 @@ class Store:
         self.listeners: list[Listener] = []
         self.by_uid: dict[str, tuple[Collection, str, str]] = {}
         self.dependents: dict[str, set[str]] = {}
-        """uid of an owner to the uids of the objects that name it."""
+        """uid of an owner to the uids of its dependents."""
 
     def collection(self, resource: Resource) -> Collection:
         """Return the collection of a resource, made on first use."""
@@ -223,7 +222,7 @@ class Store:
         return found
 
     def discard(self, collection: Collection) -> None:
-        """Forget a kind's objects and log, because it is served no longer; what was can't be watched any more."""
+        """Forget a kind's objects and log, because it is no longer served; its past cannot be watched any more."""
         for entry in collection.entries():
             self.remove(collection, entry)
         self._floors[collection.resource.key] = self.version
@@ -239,7 +238,7 @@ class Store:
         return None if entry is None else (collection, entry)
 
     def put(self, collection: Collection, obj: Json, old: Entry | None) -> Entry:
-        """Keep an object (its metadata complete but for resourceVersion) and tell the listeners."""
+        """Store an object (its metadata complete except for resourceVersion) and notify the listeners."""
         self.version += 1
         # First in metadata, so that `at_version` finds it before any user's text.
         obj["metadata"] = {"resourceVersion": "", **obj["metadata"]}
@@ -264,7 +263,7 @@ class Store:
         )
 
     def reindex(self, collection: Collection, resource: Resource) -> None:
-        """Take a kind's new description in; its objects are indexed again where other fields can be selected."""
+        """Take in a kind's new description; its objects are indexed again where the selectable fields changed."""
         changed = collection.resource.selectable != resource.selectable
         collection.resource = resource
         if changed:
@@ -275,7 +274,7 @@ class Store:
             collection.floor = self.version
 
     def remove(self, collection: Collection, entry: Entry) -> int:
-        """Forget an object, tell the listeners, and return the version of the deletion."""
+        """Forget an object, notify the listeners, and return the version of the deletion."""
         self.version += 1
         self._record(collection, Change(self.version, entry, None))
         return self.version

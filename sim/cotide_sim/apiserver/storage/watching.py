@@ -1,12 +1,12 @@
-"""Watches: who is told about which change, as which event, and when a bookmark is due.
+"""Watches: which watcher receives which change, as which event, and when a bookmark is due.
 
 Called by dispatch (a new watch) and by the store (each change). A change is encoded once per event kind and shared by
-all watchers; a watcher's lines are gathered and written once per turn of the event loop. Invariant: what a watcher
-has seen plus what is pending is exactly what happened since its start, in order: a watcher that can't keep up
-is ended (the client lists again), never thinned out.
+all watchers; a watcher's lines are gathered and written once per turn of the event loop. Invariant: the seen and the
+pending events of a watcher are exactly the changes since its start, in order. A watcher that cannot keep up is ended
+(the client lists again), never thinned out.
 
 A selector makes its own events: an object that starts to match is ADDED, one that stops is DELETED. A watch from a
-version that is still to come is told of nothing before it, as kube-apiserver's are.
+future version receives no event before it, as with kube-apiserver.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from cotide_sim.apiserver.storage.store import Change, Collection, Entry, Store
 BOOKMARK_SECONDS: Final = 20.0
 """Chosen below 60: kopf gives a silent watch up after 70 s (its `inactivity_timeout`)."""
 LIMIT_BYTES: Final = 64 * 1024 * 1024
-"""Chosen: a watcher with more unsent bytes is ended, so that a stuck client can't fill the memory."""
+"""Chosen: a watcher with more unsent bytes is ended, so that a stuck client cannot fill the memory."""
 
 Render = Callable[[bytes], bytes]
-"""Turns an object's stored JSON into what this watcher asked for (another version, a table row)."""
+"""Turns an object's stored JSON into the form that this watcher requested (another version, a table row)."""
 
 
 class Sink(Protocol):
@@ -41,11 +41,11 @@ class Sink(Protocol):
         """End the answer."""
 
     def backlog(self) -> int:
-        """Return how many bytes wait to be sent."""
+        """Return the number of bytes to send."""
 
 
 def kind_of(selection: Selection, change: Change) -> str | None:
-    """Return which event a watcher with this selection sees, or None."""
+    """Return the event that a watcher with this selection sees, or None."""
     before, after = selection.matches(change.old), selection.matches(change.new)
     if after:
         return "MODIFIED" if before else "ADDED"
@@ -94,7 +94,7 @@ class Watcher:
         self._loop = asyncio.get_running_loop()
 
     def see(self, change: Change) -> None:
-        """Take a change in, if it is one that this watch shows."""
+        """Take in a change, if this watch shows it."""
         if change.version <= self._after:
             return
         selection = self.selection
@@ -110,14 +110,14 @@ class Watcher:
             self.push(b'{"type":"%b","object":%b}\n' % (kind.encode(), self.render(change.shown(kind))))
 
     def show(self, entry: Entry) -> None:
-        """Send an object that was there when the watch began."""
+        """Send an object that existed when the watch began."""
         raw = entry.raw if self.render is None else self.render(entry.raw)
-        # What was there at the start may be large and is no sign of a stuck client.
+        # The initial objects may be large and are no sign of a stuck client.
         self._allowance += len(raw)
         self.push(b'{"type":"ADDED","object":%b}\n' % raw)
 
     def bookmark(self, version: int, *, initial: bool = False) -> None:
-        """Tell the client up to which version it knows everything."""
+        """Send the client the version up to which it knows everything."""
         if version <= self._after and not initial:
             return
         metadata: Json = {"resourceVersion": str(version), "creationTimestamp": None}
@@ -135,7 +135,7 @@ class Watcher:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write the queued lines."""
         self._scheduled = False
         if not self._pending:
             return
@@ -159,12 +159,12 @@ class Watches:
         return sum(len(group) for groups in self._open.values() for group in groups.values())
 
     def add(self, collection: Collection, watcher: Watcher) -> None:
-        """Tell a watcher from now on."""
+        """Send changes to a watcher from now on."""
         groups = self._open.setdefault(collection.resource.key, {})
         groups.setdefault(watcher.namespace, set()).add(watcher)
 
     def drop(self, collection: Collection, watcher: Watcher) -> None:
-        """Tell a watcher no more."""
+        """Stop sending changes to a watcher."""
         group = self._open.get(collection.resource.key, {}).get(watcher.namespace)
         if group is not None:
             group.discard(watcher)
@@ -174,7 +174,7 @@ class Watches:
         return [(key, watcher) for key, groups in self._open.items() for group in groups.values() for watcher in group]
 
     def end(self, key: str) -> None:
-        """End every watch of a resource that is served no longer."""
+        """End every watch of a resource that is no longer served."""
         for open_key, watcher in self.all():
             if open_key == key:
                 watcher.flush()
@@ -193,7 +193,7 @@ class Watches:
 
 
 def replay(collection: Collection, watcher: Watcher, version: int) -> None:
-    """Show a watcher what changed since the version it knows."""
+    """Show a watcher the changes since the version it knows."""
     for change in collection.since(version):
         entry = change.new or change.old
         if entry is not None and watcher.namespace in (None, entry.namespace):

@@ -1,13 +1,13 @@
 """Deletion: preconditions, grace, finalizers, propagation, and the end of a namespace.
 
-Called by `dispatch`, `writing` (a finalizer taken off), `pod_subresources` (evictions) and `garbage`.
+Called by `dispatch`, `writing` (a removed finalizer), `pod_subresources` (evictions) and `garbage`.
 
 ::
 
     live --delete--> terminating (deletionTimestamp) --last finalizer off, grace over--> gone
     live --delete, no finalizer, no grace--------------------------------------------> gone
 
-Invariant: an object with finalizers, and a bound pod whose kubelet has not let go, is never removed from the store.
+Invariant: an object with finalizers, and a bound pod before its kubelet lets it go, are never removed from the store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEPT_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """What a delete asks for."""
+    """The options of a delete."""
 
     grace_seconds: int | None = None
     propagation: str = ""
@@ -59,7 +59,7 @@ class DeleteOptions:
         try:
             seconds = None if grace is None else int(grace)
         except (TypeError, ValueError):
-            raise bad_request(f"gracePeriodSeconds: {grace!r} is no whole number of seconds") from None
+            raise bad_request(f"gracePeriodSeconds: {grace!r} is not a whole number of seconds") from None
         return cls(
             grace_seconds=seconds,
             propagation=propagation,
@@ -70,7 +70,7 @@ class DeleteOptions:
 
 
 def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOptions) -> tuple[bytes, bool]:
-    """Delete one object; return its last JSON and whether it is gone already.
+    """Delete one object; return its last JSON and whether it is already deleted.
 
     Raises
     ------
@@ -113,14 +113,17 @@ def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOp
 
 
 def _is_awaited(metadata: Json, options: DeleteOptions) -> bool:
-    """Whether a pod is going already, and is not asked to go sooner: then even its finalizers stay as they are."""
+    """Whether a pod is already terminating, without a request for an earlier end: then even its finalizers stay
+    unchanged.
+    """
     left = metadata.get("deletionGracePeriodSeconds", 0)
     return left > 0 and (options.grace_seconds is None or options.grace_seconds >= left)
 
 
 def _finalizers_by(options: DeleteOptions, finalizers: list[str]) -> list[str]:
-    """Return an object's finalizers as a deletion leaves them: of the two for its dependents, the one that is asked for
-    or, where nothing is, that it has."""
+    """Return an object's finalizers after a deletion. Of the two for its dependents it keeps the requested one or,
+    without a request, its own.
+    """
     ours = [finalizer for finalizer in finalizers if finalizer in (ORPHAN, FOREGROUND)]
     kept = {"Orphan": [ORPHAN], "Foreground": [FOREGROUND], "Background": []}.get(options.propagation, ours[:1])
     if sorted(ours) == kept:
@@ -129,16 +132,16 @@ def _finalizers_by(options: DeleteOptions, finalizers: list[str]) -> list[str]:
 
 
 def _mark(obj: Json, grace: int) -> None:
-    """Note on an object that it is to go, and when; its generation counts that once."""
+    """Mark an object as terminating, with the time; its generation counts that once."""
     metadata = obj["metadata"]
     first = "deletionTimestamp" not in metadata
     if first or grace < metadata.get("deletionGracePeriodSeconds", 0):
         now = asked = datetime.now(UTC)
-        if not first:  # a shorter grace counts from when the deletion was asked for, as on a real server
+        if not first:  # a shorter grace counts from the time of the deletion request, as on a real server
             due = datetime.strptime(metadata["deletionTimestamp"], _TIME).replace(tzinfo=UTC)
             asked = due - timedelta(seconds=metadata.get("deletionGracePeriodSeconds", 0))
         ends = asked + timedelta(seconds=grace)
-        if ends < now:  # over already: the kubelet still has to see it, and gets the least grace there is
+        if ends < now:  # over already: the kubelet still has to see it, and gets the least grace
             ends, grace = now, min(grace, 1)
         metadata["deletionTimestamp"] = ends.strftime(_TIME)
         metadata["deletionGracePeriodSeconds"] = grace
@@ -147,9 +150,9 @@ def _mark(obj: Json, grace: int) -> None:
 
 
 def _let_go(cluster: Cluster, resource: Resource, entry: Entry, obj: Json, *, dry_run: bool) -> bytes:
-    """Remove a pod that has no grace to wait for, and return it as it was last.
+    """Remove a pod without any remaining grace, and return its last form.
 
-    As on a real server, those who watch see it marked as going before they see it gone.
+    As on a real server, watchers see it marked as terminating before they see it deleted.
     """
     _mark(obj, 0)
     if dry_run:
@@ -161,7 +164,7 @@ def _let_go(cluster: Cluster, resource: Resource, entry: Entry, obj: Json, *, dr
 
 
 def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
-    """Return the seconds that a kubelet has to stop a pod; everything but a bound, unfinished pod goes at once."""
+    """Return the seconds that a kubelet has to stop a pod; every object except a bound, unfinished pod goes at once."""
     if resource.key != "pods":
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -176,16 +179,16 @@ def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
 
 
 def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Json) -> bool:
-    """Remove an object whose last finalizer has just been taken off; return whether it is gone."""
+    """Remove an object after its last finalizer was removed; return whether it is deleted."""
     metadata = new["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
     if resource.key == "namespaces" and (new.get("spec") or {}).get("finalizers"):
         return False
-    if resource.key == "pods" and metadata.get("deletionGracePeriodSeconds", 0) > 0:  # its kubelet has not let go
+    if resource.key == "pods" and metadata.get("deletionGracePeriodSeconds", 0) > 0:  # its kubelet has not let it go
         return False
-    # As on a real server, watchers see the object as it was stored last, its last finalizer included, and the answer
-    # has the version from before, so that whoever watches from there on sees it go.
+    # As on a real server, watchers see the last stored form of the object, its last finalizer included. The answer has
+    # the version from before, so that a watch from that version sees the deletion.
     cluster.store.remove(cluster.store.collection(resource), entry)
     metadata["resourceVersion"] = str(entry.version)
     return True
@@ -194,7 +197,7 @@ def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Jso
 def delete_collection(
     cluster: Cluster, resource: Resource, namespace: str | None, selection: Selection, options: DeleteOptions
 ) -> list[bytes]:
-    """Delete every selected object and return their JSON as it was before, as a real server does."""
+    """Delete every selected object and return their former JSON, as a real server does."""
     entries = cluster.store.collection(resource).entries(namespace, node=selection.node)
     selected = [entry for entry in entries if selection.matches(entry)]
     for entry in selected:
@@ -203,7 +206,9 @@ def delete_collection(
 
 
 def empty_namespace(cluster: Cluster, name: str) -> bool:
-    """Delete what a terminating namespace holds, and the namespace once it is empty; return whether it is gone."""
+    """Delete the contents of a terminating namespace, and the namespace once it is empty; return whether it is
+    deleted.
+    """
     left = False
     for collection in list(cluster.store.collections.values()):
         if not collection.resource.namespaced:

@@ -1,4 +1,4 @@
-"""Binding a pod to a node, and asking for its eviction.
+"""Binding a pod to a node, and requesting its eviction.
 
 Called by `dispatch`. Invariants: a pod is bound once (the second gets 409); an eviction that a disruption budget does
 not allow changes nothing (429).
@@ -27,7 +27,7 @@ def bind(cluster: Cluster, resource: Resource, namespace: str, name: str, bindin
     Raises
     ------
     Refusal
-        404; 409 when the pod is bound, going, gated or another one; 400 when no node is named.
+        404; 409 when the pod is bound, terminating, gated or another one; 400 without the name of a node.
     """
     check_body_shape(binding, BINDING, "binding")
     given = binding.get("metadata") or {}
@@ -69,11 +69,11 @@ def bind(cluster: Cluster, resource: Resource, namespace: str, name: str, bindin
 def evict(
     cluster: Cluster, resource: Resource, namespace: str, name: str, eviction: Json, *, dry_run: bool = False
 ) -> None:
-    """Delete a pod if every disruption budget that selects it allows that; a condition tells why it goes.
+    """Delete a pod if every disruption budget that selects it allows that; a condition states the reason.
 
     Parameters
     ----------
-    dry_run : whether the request asks for that; the eviction's own options may, too.
+    dry_run : whether the request is a dry run; the eviction's own options may set this, too.
 
     Raises
     ------
@@ -96,10 +96,14 @@ def evict(
 
 
 def set_condition(status: Json, kind: str, at: str, **words: str) -> None:
-    """Make a condition of a pod hold, with a reason and a message if there are any: since ``at`` if it did not."""
+    """Set a condition of a pod to true, with a reason and a message if there are any: since ``at`` if it was not
+    true.
+    """
     conditions = status.get("conditions") or []
-    others = [one for one in conditions if one.get("type") != kind]
-    holds = [one for one in conditions if one.get("type") == kind and one.get("status") == "True"]
+    others = [condition for condition in conditions if condition.get("type") != kind]
+    holds = [
+        condition for condition in conditions if condition.get("type") == kind and condition.get("status") == "True"
+    ]
     if any(words.items() <= hold.items() for hold in holds):
         return
     if holds:

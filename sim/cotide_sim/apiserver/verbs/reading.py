@@ -1,7 +1,7 @@
 """Lists: selected, cut into pages, and consistent across pages.
 
-Called by `dispatch`. A list that is cut keeps its snapshot (a list of shared entries, no copies) for its next page, so
-that all pages show the state of one version. Invariant: the pages of a list are the list.
+Called by `dispatch`. A list in pages keeps its snapshot (a list of shared entries, no copies) for its next page, so
+that all pages show the state of one version. Invariant: the pages of a list together are the list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cotide_sim.apiserver.storage.selectors import Selection
 from cotide_sim.apiserver.storage.store import Entry
 
 KEPT_SNAPSHOTS: Final = 64
-"""Chosen: unfinished paged lists that are kept; the oldest expires (410) when there are more."""
+"""Chosen: number of kept snapshots of unfinished lists; beyond it the oldest expires (410)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,16 @@ class Lists:
         token: str = "",
         exactly: int | None = None,
     ) -> Page:
-        """Return a list's first page (the whole list without a limit) or the one that a token names.
+        """Return a list's first page (the whole list without a limit) or the page of a token.
 
         Parameters
         ----------
-        exactly : int, optional
-            As of which version; as of now by default.
+        exactly : int, optional The version to list; the present one by default.
 
         Raises
         ------
         Refusal
-            400 for a broken token, 410 when its snapshot or that version is no longer kept, 504 for one to come.
+            400 for a broken token, 410 when its snapshot or that version is no longer kept, 504 for a future version.
         """
         if token:
             return self._next(resource, token, limit)
@@ -93,8 +92,8 @@ class Lists:
         if selection.space is not None and namespace is None:
             namespace = selection.space
         if selection.name is not None and (namespace is not None or not resource.namespaced):
-            one = collection.get(namespace or "", selection.name)
-            return [one] if one is not None and selection.matches(one) else []
+            found = collection.get(namespace or "", selection.name)
+            return [found] if found is not None and selection.matches(found) else []
         entries = collection.entries(namespace, node=selection.node)
         return entries if selection.everything else [entry for entry in entries if selection.matches(entry)]
 
@@ -110,7 +109,7 @@ class Lists:
     def _next(self, resource: Resource, token: str, limit: int) -> Page:
         try:
             found = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-            if not all(type(one) is int and one >= 0 for one in found):
+            if not all(type(number) is int and number >= 0 for number in found):
                 raise ValueError(found)
             number, start, version = found
         except (binascii.Error, ValueError, TypeError):

@@ -50,8 +50,10 @@ def change_scale(
     *,
     patched: bool = False,
 ) -> Json:
-    """Write the replicas of a Scale into its object and return the new Scale; ``patched`` says how it came about."""
-    if patched and (found := misfit(scale, SCALE, "")) is not None:  # a patch that spoils what it changes
+    """Write the replicas of a Scale into its object and return the new Scale; ``patched`` is whether it came from a
+    patch.
+    """
+    if patched and (found := misfit(scale, SCALE, "")) is not None:  # a patch that spoils the Scale
         raise invalid(resource, name, [Cause("patch", f"Invalid value: {found.removeprefix(': ')}")])
     check_body_shape(scale, SCALE, "scale")
     replicas = (scale.get("spec") or {}).get("replicas", 0)

@@ -1,9 +1,9 @@
 """Create, replace and patch: from a decoded body to a stored object, with all checks between.
 
-Called by `dispatch`. The way is the same for all three: take the new form, put back what only the server sets, split
-status from the rest, default, prune and validate, then store if anything changed. Invariants: an object that
-is stored has passed its kind's validation; a write that changes nothing makes no new version; generation moves
-exactly when something beside metadata and status does.
+Called by `dispatch`. The steps are the same for all three: take the new form, restore the server's own fields, split
+status from the rest. Then default, prune and validate, and store if anything changed. Invariants: a stored object has
+passed its kind's validation. A write without a change makes no new version. Generation moves exactly when a field
+outside of metadata and status changes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ _NAMES_ITS_VERSION: Final = frozenset(
     | {f"{kind}.storage.k8s.io" for kind in ("csidrivers", "csinodes", "csistoragecapacities", "volumeattachments")}
     | {f"{kind}webhookconfigurations.admissionregistration.k8s.io" for kind in ("mutating", "validating")}
 )
-"""Built-in kinds whose replacement names the version that it replaces, as custom kinds' does
-(no AllowUnconditionalUpdate)."""
+"""Built-in kinds that require the old version in a replacement, as custom kinds do (no AllowUnconditionalUpdate)."""
 
 Patch = Callable[[Json], Any]
 """Returns the patched form of a decoded object that it may change in place."""
@@ -47,7 +46,7 @@ Patch = Callable[[Json], Any]
 _BESIDE: frozenset[str] = frozenset({"metadata", "status", "apiVersion", "kind"})
 
 _MADE_BY_REPLACING: Final = frozenset({"events", "leases.coordination.k8s.io"})
-"""Of the kinds whose strategy says so (AllowCreateOnUpdate), those that are compared with a real server."""
+"""Kinds with the strategy AllowCreateOnUpdate, of those that are compared with a real server."""
 
 
 def create(
@@ -58,7 +57,7 @@ def create(
     Raises
     ------
     Refusal
-        400, 404 (no such namespace), 403 (a namespace that is going), 409, 422.
+        400, 404 (no such namespace), 403 (a terminating namespace), 409, 422.
     """
     if obj.get("kind") != resource.kind or obj.get("apiVersion") != resource.api_version(version):
         _check_type(resource, version, obj)
@@ -96,7 +95,7 @@ def create(
 
 
 def made_by_replacing(cluster: Cluster, resource: Resource, namespace: str, name: str) -> bool:
-    """Whether a replacement makes this object: it is not there, and its kind allows that."""
+    """Whether a replacement creates this object: it does not exist, and its kind allows that."""
     return resource.key in _MADE_BY_REPLACING and cluster.store.collection(resource).get(namespace, name) is None
 
 
@@ -110,7 +109,7 @@ def replace(
     subresource: str,
     options: WriteOptions,
 ) -> bytes:
-    """Put a new form in the place of an object, or of none where the kind is `made_by_replacing`; return its JSON."""
+    """Replace an object, or create it where the kind is `made_by_replacing`; return its JSON."""
     _check_type(resource, version, obj)
     given = obj.get("metadata")
     if not isinstance(given, dict):
@@ -160,7 +159,7 @@ def patch(
     obj["apiVersion"] = resource.storage_version
     try:
         check_object_shape(resource.key, resource.kind, obj, custom=resource.custom)
-    except Refusal as wrong:  # what a patch makes of a good object is the patch's fault
+    except Refusal as wrong:  # a bad result of a patch on a good object is the patch's fault
         raise Refusal(422, "Invalid", f' "" is invalid: patch: Invalid value: {wrong.message}') from None
     return change(cluster, resource, version, entry, obj, subresource, options)
 
@@ -225,7 +224,9 @@ def change(
 def _note_owners(
     cluster: Cluster, resource: Resource, version: str, new: Json, old: Json, subresource: str, options: WriteOptions
 ) -> None:
-    """Note who holds what an update changed, where the object was applied once and the update leaves that to us."""
+    """Note the owners of the fields that an update changed. This is for objects with an earlier apply, and for updates
+    that do not set the owners themselves.
+    """
     managers = old["metadata"].get("managedFields")
     if not managers or new["metadata"].get("managedFields") != managers:
         return
@@ -237,7 +238,9 @@ def _note_owners(
 
 
 def _split(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
-    """Return what a write through an endpoint may change: all but status, status alone, or resources alone."""
+    """Return the part of an object that a write through an endpoint may change: all except status, status alone, or
+    resources alone.
+    """
     if subresource == "resize":
         return resized_form(new, old)
     if subresource == "status":
@@ -247,7 +250,7 @@ def _split(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
         else:
             changed.pop("status", None)
         if not resource.custom:
-            # Built-in kinds take labels and annotations along with their status; custom ones don't.
+            # Built-in kinds take labels and annotations along with their status; custom ones do not.
             for field in ("labels", "annotations", "finalizers"):
                 new["metadata"].setdefault(field, None)
             changed["metadata"] = {**old["metadata"], **new["metadata"]}
@@ -275,7 +278,7 @@ def _check_type(resource: Resource, version: str, obj: Json) -> None:
         fault = Cause("kind", f'Invalid value: "{kind}": must be {resource.kind}')
         named = (obj.get("metadata") or {}).get("name") if isinstance(obj.get("metadata"), dict) else ""
         raise invalid(resource, str(named or ""), [fault], kind=str(kind))
-    # Typed clients may leave both out: the URL says what it is.
+    # Typed clients may leave both out: the URL has the kind.
     if (kind and kind != resource.kind) or (api_version and api_version != expected):
         raise bad_request(
             f"the object provided is a {api_version}, Kind={kind}, and the URL is of {expected}, Kind={resource.kind}"
@@ -304,7 +307,7 @@ def decode_json(body: bytes) -> Any:
     Raises
     ------
     Refusal
-        400 when it is no JSON.
+        400 when it is not JSON.
     """
     try:
         return deep_json.loads(body)

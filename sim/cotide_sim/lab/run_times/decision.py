@@ -1,10 +1,10 @@
-"""What run-time forecasts are worth: a log replayed under EASY, its shortest-first variant and the hybrid platform.
+"""The value of run-time forecasts: a log replayed under EASY, its shortest-first variant and the hybrid platform.
 
-Called by `task`. Forecasts learn from the completions of one schedule that is the same for every predictor: EASY by
-the users' requests. So none profits from jobs that its own schedule would have ended sooner, and none looks ahead in
-the schedule it learns from. ``hybrid`` plans the jobs whose user's forecasts have been accurate: the running mean of a
-user's latest accuracies, one rule for all predictors, from `PREDICTABLE` on. Figures: mean bounded slowdown
-(Naghshnejad 2019, eq. 4.6) and mean wait. Blocks are weeks. Invariant: same jobs, forecasts and seed, same figures.
+Called by `task`. Forecasts learn from the completions of one schedule that is the same for every predictor: EASY by the
+users' requests. So no predictor profits from earlier ends in its own schedule, and none looks ahead in the schedule it
+learns from. ``hybrid`` plans the jobs of users with accurate forecasts: the running mean of a user's latest accuracies,
+one rule for all predictors, from `PREDICTABLE` on. Figures: mean bounded slowdown (Naghshnejad 2019, eq. 4.6) and mean
+wait. Blocks are weeks. Invariant: same jobs, forecasts and seed, same figures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def decided(source: LabSource, forecaster: Forecaster, seed: int) -> tuple[dict[
     Raises
     ------
     InputError
-        When the log can't be read.
+        When the log cannot be read.
     """
     jobs = _jobs(source, seed)
     log = learned_from(jobs)
@@ -66,7 +66,9 @@ def learned_from(jobs: BatchJobs) -> RunLog:
 
 
 def given_forecasts(log: RunLog, found: RunTimeForecasts) -> GivenForecasts:
-    """Return forecasts as replays take them: whole seconds within the request; the request where no upper was said."""
+    """Return forecasts in the form of replays: whole seconds within the request; the request where there is no upper
+    forecast.
+    """
     request = np.ceil(log.jobs.requested_seconds).astype(np.int64)
     point = np.clip(np.ceil(found.point).astype(np.int64), 1, request)
     upper = request if found.upper is None else np.ceil(found.upper).astype(np.int64)
@@ -75,7 +77,7 @@ def given_forecasts(log: RunLog, found: RunTimeForecasts) -> GivenForecasts:
 
 
 def relied_upon(log: RunLog, point: Floats) -> Floats:
-    """Return (n,) the running mean accuracy of each user's forecasts as it stood at each submission; 0 before any."""
+    """Return (n,) the running mean accuracy of each user's forecasts at each submission; 0 before any."""
     keys = codes(log.jobs.user)
     trust = UserTrust(int(keys.max(initial=0)) + 1)
     out = np.zeros(len(log))

@@ -1,6 +1,6 @@
 """The run-time predictors on the track: each turns a log into forecasts, every one made at its job's submission.
 
-Called by `run_times.task`. Invariant: a forecast uses only jobs that finished before its submission; one law test runs
+Called by `run_times.task`. Invariant: a forecast uses only jobs that finished before its submission. One law test runs
 over this registry and over files of users, so an entry that looks ahead fails there.
 """
 
@@ -34,7 +34,7 @@ from cotide_predictors.run_time.tree_features import DAY_SECONDS, tree_features
 from cotide_sim.lab.run_times.live_forecasters import live_forecasts
 
 LONG_LOG_SECONDS: Final = 400 * DAY_SECONDS
-"""Logs longer than this rebuild their models every ten days in place of every day (chosen, for time)."""
+"""Logs longer than this rebuild their models every ten days instead of every day (chosen, for time)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RunTimeForecasts:
     ----------
     point : (n,) seconds: orders jobs, and is judged by accuracy.
     median : (n,) seconds: judged by absolute error; the point where there is no distribution.
-    upper : (n,) seconds that nine in ten jobs shall not outlive; None where the predictor says none.
+    upper : (n,) seconds that nine in ten jobs shall not outlive; None where the predictor gives none.
     log_density : (n,) of the log run time; None without a distribution.
     """
 
@@ -140,7 +140,7 @@ def _from_mixtures(found: GaussianMixtures, log: RunLog) -> RunTimeForecasts:
 
 
 def from_distributions(found: Distributions, log: RunLog, log_density: Floats) -> RunTimeForecasts:
-    """Return the points that each use takes of whole distributions."""
+    """Return the points for each use of whole distributions."""
     requested = log.jobs.requested_seconds
     return RunTimeForecasts(
         point=within_request(found.most_accurate(), requested),
@@ -154,7 +154,7 @@ def _density_of(found: Distributions, run_seconds: Floats) -> Floats:
     """Return (n,) log densities of the log run times under bins, each even over its width."""
     nearest = np.clip(np.searchsorted(found.edges, np.log(run_seconds), side="right") - 1, 0, found.masses.shape[1] - 1)
     width = found.edges[1] - found.edges[0]
-    # A bin without any mass counts as one with a millionth: one such job would else decide the mean alone.
+    # A bin without any mass counts as one with a millionth: otherwise one such job would decide the mean alone.
     density: Floats = np.log(np.maximum(found.masses[np.arange(len(found)), nearest], 1e-6) / width)
     return density
 

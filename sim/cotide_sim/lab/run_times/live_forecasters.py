@@ -1,8 +1,7 @@
-"""The live operator's forecasters on batch logs: what theirs are worth beside the replay's and beside simple rules.
+"""The live operator's forecasters on batch logs, compared with the replay's and with simple rules.
 
-Entries of the registry. A user stands for a namespace, an executable for an owner, processors for the input size and
-the cores, and the request for what the completion model says; the request ends nothing here, as nobody ends pods at an
-estimate.
+Entries of the registry. Users act as namespaces, executables as owners, processors as the input size and the cores, and
+requests as the completion model's forecasts. The request ends no job here, as live pods do not end at an estimate.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from cotide_predictors.run_time.habits.pod_run_times import HOUR_SECONDS
 from cotide_predictors.run_time.jobs import RunLog, codes, event_order
 
 UNASKED_SECONDS: Final = 3600.0
-"""Where there is no request (as `heuristics` takes it)."""
+"""Request of a job without one (as in `heuristics`)."""
 
 
 def live_forecasts(log: RunLog, name: LivePredictor) -> tuple[Floats, Floats]:

@@ -32,7 +32,7 @@ from cotide_sim.workloads.generated_log import generated_log
 
 DAY_SECONDS: Final = 86_400.0
 WEEKS_MIN: Final = 8
-"""Of a log whose blocks are weeks; a shorter one's are days (chosen)."""
+"""Shortest log with weeks as blocks; a shorter one has days (chosen)."""
 
 
 def read_log(source: LabSource, seed: int) -> RunLog:
@@ -41,7 +41,7 @@ def read_log(source: LabSource, seed: int) -> RunLog:
     Raises
     ------
     InputError
-        When the file can't be read or holds no job.
+        When the file cannot be read or holds no job.
     """
     log = _generated(seed) if source.path is None else run_log(read_swf(source.path))
     if source.limit is None or source.limit >= len(log):
@@ -52,7 +52,7 @@ def read_log(source: LabSource, seed: int) -> RunLog:
 
 @on_one_thread
 def run(cell: LabCell, source: LabSource, predictor: PolicySource | None) -> LabOutcome:
-    """Forecast every job and score what comes after the first fifth."""
+    """Forecast every job and score the forecasts after the first fifth."""
     log = read_log(source, cell.seed)
     begin = process_time()
     found = forecasts_of(cell.predictor, predictor, log, cell.seed)
@@ -65,12 +65,12 @@ def run(cell: LabCell, source: LabSource, predictor: PolicySource | None) -> Lab
 
 
 def forecasts_of(name: str, predictor: PolicySource | None, log: RunLog, seed: int) -> RunTimeForecasts:
-    """Return the forecasts of one of ours by name, or of a user's file.
+    """Return the forecasts of a built-in predictor by name, or of a user's file.
 
     Raises
     ------
     InputError
-        At an unknown name, and at what goes wrong in the file.
+        At an unknown name, and at an error in the file.
     """
     if predictor is not None:
         return run_time_forecasts(predictor, log)

@@ -1,10 +1,10 @@
-"""What the path of the next hour is worth: fewer nodes for the series, and less capacity held for their sum.
+"""The value of the path of the next hour: fewer nodes for the series, and less capacity held for their sum.
 
-Called by `task`. Consolidation packs all series anew each hour with first fit (`cotide_core.consolidation.ffd`), the
-twelve slots of a path as twelve resources that a node must hold; provisioning holds capacity for the highest slot of
-the sum. Each predictor gets the margin, in the series' own units, with which the agreed share is short, set in
-hindsight by one rule for all, as for slack: what is compared is what the same safety costs. Invariant: pure; same
-paths, same figures.
+Called by `task`. Consolidation repacks all series each hour with first fit (`cotide_core.consolidation.ffd`), with the
+twelve slots of a path as twelve resources of a node. Provisioning holds capacity for the highest slot of the sum. Each
+predictor gets the margin, in the series' own units, at which the agreed share is short. It is set in hindsight by one
+rule for all, as for slack, so the comparison is of the cost of the same safety. Invariant: pure; same paths, same
+figures.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from cotide_core.consolidation.instance import Instance
 from cotide_core.kernels.array_types import Floats
 
 SHORT_HOURS: Final = 0.05
-"""Share of hours in which what is held for the sum is too little (chosen, as for slack)."""
+"""Share of hours with too little capacity for the sum (chosen, as for slack)."""
 OVERLOADED: Final = 0.01
-"""Share of the used nodes' slots above the node's capacity at which nodes are counted (chosen)."""
+"""Share of the used nodes' slots above the node's capacity in the count of nodes (chosen)."""
 SERIES_A_NODE: Final = 4.0
-"""A node holds so many mean peaks of the first half, the largest series at least (chosen: some eight typical loads)."""
+"""Size of a node: this number of mean peaks of the first half, at least the largest series (chosen: some eight typical
+loads).
+"""
 UNITS: Final = 10_000
 """Of a node's capacity: packing is in whole numbers."""
 MARGINS: Final = (-4.0, 16.0)
-"""Units of a series' hourly change between which the margin is sought (chosen)."""
+"""Range of the margin, in units of a series' hourly change (chosen)."""
 HALVINGS: Final = 9
 """Of that range: to a twenty-fifth of a unit (chosen)."""
 
 
 def capacity_held(truth: Floats, paths: Floats, scale: Floats) -> Floats:
-    """Return (o,) what is held for each hour's highest slot of the sum, in shares of its mean.
+    """Return (o,) capacity held for each hour's highest slot of the sum, in shares of its mean.
 
     Parameters
     ----------
@@ -46,7 +48,7 @@ def capacity_held(truth: Floats, paths: Floats, scale: Floats) -> Floats:
 
 
 def nodes_needed(truth: Floats, paths: Floats, scale: Floats, capacity: float) -> Floats:
-    """Return (o,) nodes used in each hour with the least margin sought that overloads no more than `OVERLOADED`.
+    """Return (o,) nodes used in each hour, with the least margin that overloads no more than `OVERLOADED`.
 
     Parameters
     ----------
@@ -71,7 +73,7 @@ def node_capacity(first_half: Floats) -> float:
 
 
 def _packed(truth: Floats, planned: Floats, capacity: float) -> tuple[Floats, float]:
-    """Pack each hour by what is planned; return (o,) nodes used, and the share of their slots that are overloaded."""
+    """Pack each hour by the planned loads; return (o,) nodes used, and the overloaded share of their slots."""
     hours, series, slots = planned.shape
     sizes = np.clip(np.ceil(planned / capacity * UNITS), 0, UNITS).astype(np.int64)
     capacities = np.full((series, slots), UNITS, dtype=np.int64)

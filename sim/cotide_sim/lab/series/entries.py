@@ -1,7 +1,7 @@
 """The predictors of series on the track: each answers the next twelve slots of many series from the slots before.
 
-Called by `series.task`. A forecaster is fitted once on the first part of the series and asked again and again, each
-time with a longer history: a copy that ends at the origin, so that it can't look ahead. Invariant: the same histories
+Called by `series.task`. A forecaster is fitted once on the first part of the series and queried again and again, each
+time with a longer history: a copy that ends at the origin, so that it cannot look ahead. Invariant: the same histories
 give the same answers.
 """
 
@@ -26,9 +26,9 @@ from cotide_predictors.usage_path.path_network import PathNetwork
 from cotide_sim.lab.series.pretrained import ADAPTERS, SUMMARIES, Pretrained
 
 GROUP_SERIES: Final = 24
-"""Series that ARMA's parameters are fitted on together, as in the host-load experiment."""
+"""Series in the group fit of ARMA's parameters, as in the host-load experiment."""
 RIDGE_WINDOWS: Final = 20_000
-"""Windows that a fit on lags learns from, drawn by the seed (chosen)."""
+"""Training windows of a fit on lags, drawn by the seed (chosen)."""
 PENALTY: Final = 1.0
 """Of the ridge, in units of scaled inputs (chosen)."""
 SMOOTHING: Final = 0.3
@@ -36,7 +36,7 @@ SMOOTHING: Final = 0.3
 
 
 class SeriesForecaster(Protocol):
-    """What every entry makes."""
+    """The interface of every entry's forecaster."""
 
     def fit(self, history: Floats) -> None:
         """Learn from (n, t) slots; called once, before any forecast."""
@@ -57,7 +57,7 @@ class LastValue:
 
 
 class Highest:
-    """The highest record of each series so far, twelve times: what holds every peak that was ever seen."""
+    """The highest record of each series so far, twelve times: it covers every peak so far."""
 
     def fit(self, history: Floats) -> None:
         """Learn nothing."""
@@ -68,7 +68,7 @@ class Highest:
 
 
 class Yesterday:
-    """The same slots of the day before; ``drift`` moves them by how much the last hour differs from its own."""
+    """The same slots of the day before; ``drift`` moves them by the difference of the last hour from yesterday's."""
 
     def __init__(self, *, drift: float = 0.0) -> None:
         self.drift = drift
@@ -102,7 +102,7 @@ class Smoothing:
 
 
 class _OnRecords:
-    """Base of forecasters that take one slot at a time: it records what is new since the last question."""
+    """Base of forecasters that take one slot at a time: it records the new slots since the last query."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -128,7 +128,7 @@ class Arma(_OnRecords):
         """Fit each series by itself, or some as a group; a series without a fit has the defaults."""
         hosts = len(history)
         if self.each:
-            fits = [fit_group(one[None, -2 * DAY_SLOTS :]) for one in history]
+            fits = [fit_group(series[None, -2 * DAY_SLOTS :]) for series in history]
             self._model = LastStateArma(stacked(fits, ArmaParameters.default(hosts)))
             return
         self._model = LastStateArma(_common_fit(history[:, -2 * DAY_SLOTS :], self.seed, np.full(hosts, np.nan)))
@@ -173,7 +173,7 @@ def _common_fit(history: Floats, seed: int, mean: Floats) -> ArmaParameters:
 
 
 class HostLoad(_OnRecords):
-    """Our own peak forecaster: ARMA around the running mean for the path, its mixture's p90 for the peak."""
+    """Cotide's own peak forecaster: ARMA around the running mean for the path, its mixture's p90 for the peak."""
 
     def fit(self, history: Floats) -> None:
         """Begin; it learns as it records."""
@@ -191,7 +191,7 @@ class HostLoad(_OnRecords):
 
 
 class SigmaPercentile(_OnRecords):
-    """The larger of N-sigma and a decaying percentile, the peak rule used elsewhere; its median for the path."""
+    """The larger of N-sigma and a decaying percentile, a peak rule of other systems; its median for the path."""
 
     def fit(self, history: Floats) -> None:
         """Begin; it learns as it records."""
@@ -203,7 +203,7 @@ class SigmaPercentile(_OnRecords):
         return np.repeat(self._model.forecast().p50[:, None], WINDOW, axis=1)
 
     def peak(self, history: Floats) -> Floats:
-        """Return (n,) the p90 of the records, which the rule takes for the peak of any slots to come."""
+        """Return (n,) the p90 of the records, which is the rule's forecast for any slots to come."""
         self._record_new(history, self._model.record)
         return self._model.forecast().p90
 
@@ -232,7 +232,7 @@ class OnLags:
         self._learn(_flat(windows.inputs), np.clip(target, -8.0, 8.0))
 
     def forecast(self, history: Floats) -> Floats:
-        """Return the path; a daily fit learns anew first when a day has gone by."""
+        """Return the path; a daily fit first learns again when a day has gone by."""
         if self.daily and history.shape[1] - self._fitted_slots >= DAY_SLOTS:
             self.fit(history)
         past = filled_forward(history[:, -PAST_SLOTS:])
@@ -269,7 +269,7 @@ class Network:
         self.network: PathNetwork | None = None
 
     def fit(self, history: Floats) -> None:
-        """Train; without JAX it says what to install."""
+        """Train; without JAX the error names the package to install."""
         from cotide_predictors.usage_path.training import STEPS, trained
 
         self.network = trained(history, self.variant, seed=self.seed, steps=self.steps or STEPS)
@@ -277,7 +277,7 @@ class Network:
     def forecast(self, history: Floats) -> Floats:
         """Return the path."""
         if self.network is None:
-            raise ValueError("asked before it was fitted")
+            raise ValueError("queried before it was fitted")
         return self.network.forecast(history)
 
 
@@ -291,7 +291,7 @@ class SeriesEntry:
 
 
 def _flat(inputs: Any) -> Floats:
-    """Return (b, k) windows' values, and the other inputs as they stand in the last slot."""
+    """Return (b, k) windows' values, and the other inputs of the last slot."""
     return np.concatenate([inputs[:, :, 0], inputs[:, :, 8], inputs[:, -1, 1:8]], axis=1).astype(np.float64)
 
 

@@ -1,8 +1,8 @@
-"""`held_bytes`: how much a forecaster keeps between two questions: what a series costs an operator in memory.
+"""`held_bytes`: the memory that a forecaster keeps between two queries, which is an operator's cost of a series.
 
-Called by `series.task`. Arrays count whole, also where only a view of them is kept; a model of a library counts as what
-it would write. What Python itself needs for an object is left out: it differs between versions, and arrays are what
-grows with the series. Invariant: nothing is counted twice, and nothing is changed.
+Called by `series.task`. Arrays count whole, even where only a view of them is kept; a library's model counts as its
+serialised form. Python's own overhead for an object is left out: it differs between versions, and only arrays grow with
+the series. Invariant: every part is counted once, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 NUMBER_BYTES: Final = 8
-"""Of a number that stands alone, in a list for example."""
+"""Of a single number, in a list for example."""
 
 
 def held_bytes(held: Any) -> int:
@@ -22,47 +22,47 @@ def held_bytes(held: Any) -> int:
     seen: set[int] = set()
     waiting = [held]
     while waiting:
-        one = waiting.pop()
-        while isinstance(one, np.ndarray) and isinstance(one.base, np.ndarray):
-            one = one.base
+        part = waiting.pop()
+        while isinstance(part, np.ndarray) and isinstance(part.base, np.ndarray):
+            part = part.base
         # Code has a name of its own: functions, compiled or not, classes and modules.
-        if one is None or isinstance(one, bool) or hasattr(one, "__name__"):
+        if part is None or isinstance(part, bool) or hasattr(part, "__name__"):
             continue
-        if isinstance(one, int | float | np.generic):
+        if isinstance(part, int | float | np.generic):
             total += NUMBER_BYTES
             continue
-        if id(one) in seen:
+        if id(part) in seen:
             continue
-        seen.add(id(one))
-        own = _own_bytes(one)
+        seen.add(id(part))
+        own = _own_bytes(part)
         total += own or 0
         if own is None:
-            waiting += _parts(one)
+            waiting += _parts(part)
     return total
 
 
-def _own_bytes(one: Any) -> int | None:
-    """Return the bytes of what holds no other parts; None where its parts are to be asked."""
-    if isinstance(one, str | bytes | bytearray):
-        return len(one)
-    if isinstance(one, np.ndarray) and one.dtype == object:
+def _own_bytes(part: Any) -> int | None:
+    """Return the bytes of an object without further parts; None where its parts are counted instead."""
+    if isinstance(part, str | bytes | bytearray):
+        return len(part)
+    if isinstance(part, np.ndarray) and part.dtype == object:
         return None
-    size = getattr(one, "nbytes", None)
+    size = getattr(part, "nbytes", None)
     if isinstance(size, int):
         return size
-    raw = getattr(one, "save_raw", None)
+    raw = getattr(part, "save_raw", None)
     return len(raw()) if callable(raw) else None
 
 
-def _parts(one: Any) -> list[Any]:
-    if isinstance(one, np.ndarray):
-        return one.ravel().tolist()
-    if isinstance(one, Mapping):
-        return [*one.keys(), *one.values()]
-    if isinstance(one, list | tuple | set | frozenset):
-        return list(one)
-    names: Iterable[str] = (name for kind in type(one).__mro__ for name in _slots(kind))
-    return [*vars(one).values()] if hasattr(one, "__dict__") else [getattr(one, name, None) for name in names]
+def _parts(part: Any) -> list[Any]:
+    if isinstance(part, np.ndarray):
+        return part.ravel().tolist()
+    if isinstance(part, Mapping):
+        return [*part.keys(), *part.values()]
+    if isinstance(part, list | tuple | set | frozenset):
+        return list(part)
+    names: Iterable[str] = (name for kind in type(part).__mro__ for name in _slots(kind))
+    return [*vars(part).values()] if hasattr(part, "__dict__") else [getattr(part, name, None) for name in names]
 
 
 def _slots(kind: type) -> tuple[str, ...]:

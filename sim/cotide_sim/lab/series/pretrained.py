@@ -1,8 +1,8 @@
-"""Pretrained models of series as rivals: adapters that load weights from a folder of this machine, from nowhere else.
+"""Pretrained models of series as baselines: adapters that load weights only from a folder of this machine.
 
-Called by `task` through the registry. None of the libraries is a dependency of ours: who has weights installs the
-library that runs them. Read are folders with ``config.json`` and ``model.safetensors``; other formats of weights are
-pickles, which run code. Invariants: no hub is asked; a forecaster sees the slots before its origin and nothing else,
+Called by `task` through the registry. None of the libraries is a dependency of Cotide: a user with weights installs the
+library that runs them. The adapters read folders with ``config.json`` and ``model.safetensors``; other formats of
+weights are pickles, which run code. Invariants: no hub is contacted. A forecaster sees only the slots before its origin
 and is never trained here, so that a series teaches it nothing.
 """
 
@@ -22,18 +22,18 @@ from cotide_core.kernels.array_types import Floats
 from cotide_predictors.usage_path.inputs import DAY_SLOTS, WINDOW, filled_forward
 
 CONTEXT_SLOTS: Final = 3 * DAY_SLOTS
-"""Latest slots that a model is shown (chosen: three days, which all three take)."""
+"""Latest slots in a model's input (chosen: three days, which all three take)."""
 WEIGHTS: Final = "model.safetensors"
 CONFIG: Final = "config.json"
 UPPER: Final = 0.9
-"""Quantile of each slot, whose highest is the peak."""
+"""Quantile of each slot; the highest one is the peak."""
 
 Quantiles = Callable[[Floats], tuple[Floats, Floats]]
 """(n, t) slots to (n, 12) medians and (n, 12) p90s."""
 
 
 class Pretrained:
-    """A model that others trained.
+    """A model that was trained elsewhere.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Pretrained:
 
     Attributes
     ----------
-    folder : where its weights are; set before `fit`.
+    folder : of its weights; set before `fit`.
     """
 
     folder: Path | None = None
@@ -79,7 +79,7 @@ class Pretrained:
 
     def _asked(self, history: Floats) -> tuple[Floats, Floats]:
         if self._quantiles is None:
-            raise ValueError("asked before it was fitted")
+            raise ValueError("queried before it was fitted")
         median, upper = self._quantiles(filled_forward(history[:, -CONTEXT_SLOTS:]))
         return np.maximum(median, 0.0), np.maximum(upper, 0.0)
 
@@ -90,7 +90,7 @@ def digest_of(folder: Path) -> str:
     Raises
     ------
     InputError
-        When the folder has no weights that we read.
+        When the folder has no weights in a known format.
     """
     found = hashlib.sha256()
     for name in (CONFIG, WEIGHTS):
@@ -108,7 +108,7 @@ def parse_weights(given: tuple[str, ...]) -> dict[str, Path]:
     Raises
     ------
     InputError
-        At what has no such form, an unknown name, or a folder without weights.
+        At text without this form, an unknown name, or a folder without weights.
     """
     found: dict[str, Path] = {}
     for text in given:
@@ -128,7 +128,7 @@ def _chronos(folder: Path) -> Quantiles:
     def quantiles(history: Floats) -> tuple[Floats, Floats]:
         series = [torch.as_tensor(row, dtype=torch.float32) for row in history]
         found, _ = pipeline.predict_quantiles(series, prediction_length=WINDOW, quantile_levels=[0.5, UPPER])
-        rows = np.stack([_numbers(one).reshape(WINDOW, 2) for one in found])
+        rows = np.stack([_numbers(output).reshape(WINDOW, 2) for output in found])
         return rows[:, :, 0], rows[:, :, 1]
 
     return quantiles
@@ -147,7 +147,7 @@ def _tirex(folder: Path) -> Quantiles:
             for row in history
         ]
         found = model.forecast(series, prediction_length=WINDOW, output_type="numpy")
-        rows = np.stack([_numbers(one).reshape(9, WINDOW) for one in found])
+        rows = np.stack([_numbers(output).reshape(9, WINDOW) for output in found])
         return rows[:, 4], rows[:, 8]
 
     return quantiles
@@ -160,7 +160,7 @@ def _timesfm(folder: Path) -> Quantiles:
     model.compile(
         library.ForecastConfig(
             max_context=CONTEXT_SLOTS,
-            max_horizon=128,  # what it decodes at once
+            max_horizon=128,  # number of series that it decodes at once
             normalize_inputs=True,
             use_continuous_quantile_head=True,
             infer_is_positive=True,

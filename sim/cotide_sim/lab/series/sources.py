@@ -1,7 +1,7 @@
-"""The series that a cell runs on: load series in any known format, requests of a service in five-minute slots.
+"""The series of a cell: load series in any known format, requests of a service in five-minute slots.
 
-Called by `series.task`. Invariant: a rate is scaled by the series' highest slot of its first half, so that what comes
-later can't move a unit.
+Called by `series.task`. Invariant: a rate is scaled by the series' highest slot of its first half, so that later slots
+cannot move a unit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def read_series(source: LabSource, seed: int) -> Floats:
     Raises
     ------
     InputError
-        When the file can't be read.
+        When the file cannot be read.
     """
     if source.path is None:
         load = generated_load(seed).load

@@ -1,14 +1,14 @@
-"""The tasks on series: the path of the next twelve slots, the peak over them, and the same of a service's rate.
+"""The tasks on series: the path of the next twelve slots, the peak over them, and both for a service's rate.
 
-Called by `cell_run`. A rolling origin: fitted on the first half of the slots, asked every hour from then on with what
-lies before; the first tenth after the half calibrates, all later origins are scored. A predictor that answers a path
-only gets its quantiles from its own residuals, one rule for all: errors of origins whose slots are over, in units of
-the series' own hourly change, pooled over series, horizon by horizon.
+Called by `cell_run`. A rolling origin: predictors are fitted on the first half of the slots and queried every hour from
+then on, with the slots before. The first tenth after the half calibrates; all later origins are scored. A predictor
+that gives a path only gets its quantiles from its own residuals, by one rule for all. The residuals are errors of past
+origins, in units of the series' own hourly change, pooled over series, horizon by horizon.
 
-Figures by name: mape (as Naghshnejad 2019 prints it, records of 0 left out), smape, rmse, mase (over the error of
-"the last value" on the first half), crps, pinball at p90, p95 and p99, each of them by horizon, too; of the peak,
-pinball at p90 and p99, under-estimates, and the slack sold when five slots in a hundred are above it. What a path is
-worth is in `decision`. Blocks are days. Invariant: a forecaster is never handed a slot at or after its origin.
+Figures of paths by name: mape (as Naghshnejad 2019 prints it, records of 0 left out), smape, rmse, mase (over the error
+of "the last value" on the first half), crps, pinball at p90, p95 and p99, each also by horizon. Figures of the peak:
+pinball at p90 and p99, under-estimates, and the slack sold when five slots in a hundred are above it. The value of a
+path is in `decision`. Blocks are days. Invariant: a forecaster never receives a slot at or after its origin.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ STEP_SLOTS: Final = 12
 """Slots between origins: an hour."""
 LEVELS: Final = (*(round(0.05 * index, 2) for index in range(1, 20)), 0.99)
 KEPT_ORIGINS: Final = 96
-"""Latest origins whose residuals make the quantiles (chosen: four days)."""
+"""Latest origins with residuals in the quantiles (chosen: four days)."""
 LEAST_UNIT: Final = 0.2
-"""Share of the median series' unit that is the least of any (chosen)."""
+"""Smallest unit of a series, as a share of the median series' unit (chosen)."""
 ASKED_AGAIN: Final = 3
-"""Times that a forecaster is asked about the last origin once more, for its cost alone (chosen)."""
+"""Repeated queries of a forecaster at the last origin, for its cost alone (chosen)."""
 VIOLATIONS: Final = 0.05
-"""Share of slots above what is held back at which slack is compared (chosen)."""
+"""Share of slots above the held capacity in the comparison of slack (chosen)."""
 
 
 @on_one_thread
@@ -96,7 +96,7 @@ def paths_of(
     Raises
     ------
     ValueError
-        When an answer holds nan or infinity: who leaves hard cases out would else win.
+        When an answer holds nan or infinity: otherwise a predictor that leaves out hard cases would win.
     """
     peak_of = getattr(forecaster, "peak", None)
     paths, peaks = [], []
@@ -106,14 +106,16 @@ def paths_of(
         if predictor is not None:
             path = checked_path(path, len(load), WINDOW, predictor)
         if not np.isfinite(path).all():
-            raise ValueError(f"answered what is no number at slot {origin}; each series needs a forecast")
+            raise ValueError(
+                f"answered with a value that is not a number at slot {origin}; each series needs a forecast"
+            )
         paths.append(path)
         peaks.append(path.max(axis=1) if peak_of is None else peak_of(history))
     return np.stack(paths), np.stack(peaks)
 
 
 def _seconds_again(forecaster: SeriesForecaster, history: Floats) -> float:
-    """Return processor seconds of 1,000 forecasts where nothing is new: what is left is learning from new slots."""
+    """Return processor seconds of 1,000 forecasts without new data: the rest of the cost is learning from new slots."""
     begin = process_time()
     for _ in range(ASKED_AGAIN):
         forecaster.forecast(history.copy())
@@ -121,19 +123,21 @@ def _seconds_again(forecaster: SeriesForecaster, history: Floats) -> float:
 
 
 def hourly_change(load: Floats) -> Floats:
-    """Return (n,) the mean absolute change from a slot to those up to an hour later: each series' own unit, at least
-    `LEAST_UNIT` of the set's median."""
+    """Return (n,) the mean absolute change from a slot to those up to an hour later. It is each series' own unit, at
+    least `LEAST_UNIT` of the set's median.
+    """
     filled = filled_forward(load)
     changes = [np.abs(filled[:, ahead:] - filled[:, :-ahead]).mean(axis=1) for ahead in range(1, WINDOW + 1)]
     own = np.mean(changes, axis=0)
-    # A series that is idle or unknown in the first half has no unit of its own: it would decide every mean alone.
+    # A series that is idle or unknown in the first half has no unit of its own: otherwise it would decide every mean
+    # alone.
     usual = float(np.median(own[own > 0])) if np.any(own > 0) else 1.0
     found: Floats = np.maximum(own, LEAST_UNIT * usual)
     return found
 
 
 def quantiles_of(truth: Floats, points: Floats, scale: Floats, levels: tuple[float, ...]) -> Floats:
-    """Return (o, n, h, q) quantiles around points from the residuals of origins that are over.
+    """Return (o, n, h, q) quantiles around points from the residuals of past origins.
 
     Parameters
     ----------
@@ -213,7 +217,7 @@ def _peak_figures(
 
 
 class _UsersForecaster:
-    """A user's object, with a `fit` that may be missing and faults told by file and line."""
+    """A user's object; its `fit` may be missing, and its errors name file and line."""
 
     def __init__(self, source: PolicySource) -> None:
         self._loaded, self._object = made(source, "forecast")
