@@ -16,7 +16,7 @@ LINES_OF_A_TEST_FILE = 400
 LINES_OF_A_FUNCTION = 80
 PARAMETERS_OF_A_FUNCTION = 8
 LONG = "One function, because"
-WIDE = "So many arguments, because"
+WIDE = "It takes many arguments, because"
 """How a docstring begins the reason of a function that is longer, or takes more."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 BUILT = ("pod", "node", "job", "workload")

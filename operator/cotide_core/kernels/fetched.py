@@ -69,8 +69,8 @@ def write_fetched(
     """Store the answers about a shape on some rows, as `guard_answers.take_answers` would; False, and nothing stored,
     unless each row has a current answer.
 
-    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
-    calls this.
+    It takes many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each
+    attempt calls this.
 
     Parameters
     ----------

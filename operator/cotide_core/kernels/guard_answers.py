@@ -101,8 +101,8 @@ def cache_misses(
 ) -> Integers:
     """Return (2, n) the questions and rows that need a forecast. The other pairs are answered at once.
 
-    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
-    calls this.
+    It takes many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each
+    attempt calls this.
 
     Parameters
     ----------
@@ -167,8 +167,8 @@ def write_answer(
 ) -> None:
     """Store the answer to one pair, and note a refusal of the smallest job of its type.
 
-    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
-    calls this.
+    It takes many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each
+    attempt calls this.
     """
     relief = reliefs[row]
     probabilities[index, row] = highest
@@ -224,8 +224,8 @@ def take_answers(
 ) -> Floats:
     """Store the answers to (P,) pairs and return them: for each pair the highest among its mixes.
 
-    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
-    calls this.
+    It takes many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each
+    attempt calls this.
 
     Parameters
     ----------

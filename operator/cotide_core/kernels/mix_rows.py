@@ -39,8 +39,8 @@ def mixes_of(
 ) -> tuple[Integers, Integers, Integers, Floats, Floats, Floats]:
     """Return the mixes of P pairs.
 
-    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
-    calls this.
+    It takes many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each
+    attempt calls this.
 
     Parameters
     ----------

@@ -48,8 +48,8 @@ def open_rows(
 ) -> tuple[Booleans, Integers]:
     """Return (N,) whether each row is open to a pod, and the (4, 2) tally of the rows that fit.
 
-    So many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each attempt
-    calls this.
+    It takes many arguments, because numba unpacks thirteen arrays in 2.2 us and one tuple of them in 4.7 us. Each
+    attempt calls this.
 
     Parameters
     ----------

@@ -110,8 +110,8 @@ async def carry_out(
 ) -> tuple[NodeInstruction, ...]:
     """Take one turn; return the instructions that were sent, or in a dry run would be sent.
 
-    So many arguments, because a turn reads nothing by itself except the nodes that it is about to stop. ``wanted`` to
-    ``others`` are as `OrderBook.step` takes them.
+    It takes many arguments, because a turn reads nothing by itself except the nodes that it is about to stop.
+    ``wanted`` to ``others`` are as `OrderBook.step` takes them.
 
     Raises
     ------

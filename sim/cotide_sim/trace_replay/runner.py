@@ -128,7 +128,7 @@ def run_policy(
 ) -> Schedule:
     """Replay a log.
 
-    So many arguments, because each is one choice that a replay leaves to its caller.
+    It takes many arguments, because each is one choice that a replay leaves to its caller.
 
     Parameters
     ----------

@@ -142,7 +142,7 @@ async def test_a_status_answered_with_a_page_is_not_taken_for_written() -> None:
 
 
 async def test_an_event_answered_with_a_page_each_time_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_recorder, "TRIES_AGAIN", 0)
+    monkeypatch.setattr(event_recorder, "MAX_RETRIES", 0)
     async with scripted_client() as (server, client):
         server.then(page(ODD["a page"]))
         metrics = Metrics()

@@ -172,7 +172,7 @@ def run(
 ) -> Report:
     """Run the experiment; without ``data`` on generated tasks.
 
-    Each of the many arguments is an option of the command.
+    It takes many arguments, because each is an option of the command.
 
     Raises
     ------
