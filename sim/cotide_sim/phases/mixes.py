@@ -1,7 +1,7 @@
 """Mixes like PUMA (Ahmad et al. 2012) and Gridmix 2, two to ten of each job (Zhang and Boutaba 2014, Figs 7 and 8).
 
-Called by the phases experiment. The paper publishes neither its profiles nor its cluster. What stands here is chosen,
-from what the benchmarks do: jobs are heavy or light in their maps, their shuffle and their reduces, and phases need
+Called by the phases experiment. The paper publishes neither its profiles nor its cluster. All figures here are chosen,
+after what the benchmarks do: jobs are heavy or light in their maps, their shuffle and their reduces, and phases need
 
     map      read and the user's function: a core
     merge    spills sorted and merged on disk: little cpu, its buffer stays

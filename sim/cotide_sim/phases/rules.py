@@ -1,6 +1,6 @@
 """The rules side by side: what each holds for a task, and how it chooses.
 
-Called by `world`. All run on the same kernel and see the same stated profiles; they differ in what a task is to them:
+Called by `world`. All run on the same kernel and see the same stated profiles; they differ in their model of a task:
 
     phases      each phase with its own need, by the utility of Zhang and Boutaba 2014 and how little a job has left
     printed     the same by the utility as the paper prints it, with the distance from the fair share as eq. 15: a grant

@@ -13,7 +13,7 @@ it chosen:
     sort      at 50 MB/s with half a core; left out below half a second
     reduce    at 15 MB/s, and its share of the output at 25 MB/s, on a core
 
-Memory is as in `mixes`. A reduce's memory follows what it sorts, up to what is stated there. The log of 2010 is of
+Memory is as in `mixes`. A reduce's memory follows the size of its sort, up to the stated maximum. The log of 2010 is of
 3,000 machines: its bytes are scaled to 600, which is what SWIM's own replay does on a smaller cluster. As many nodes as
 make task level hold eight tenths of the cluster over the day, if it packed without loss: the busiest hours then queue.
 """
