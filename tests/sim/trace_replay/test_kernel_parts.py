@@ -145,7 +145,7 @@ from cotide_core.kernels.compiled import compiles
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_predictors.run_time.kernels.forest import Forest
-from cotide_sim.trace_replay.kernels.replay_state import Jobs, kept_of
+from cotide_sim.trace_replay.kernels.replay_state import Jobs, new_replay_state
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.machine_replay import MachineRule, replay_machines
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
@@ -160,7 +160,7 @@ log = (np.cumsum(rng.integers(0, 9, jobs)), rng.integers(1, 60, jobs), rng.integ
 said = hashlib.sha256()
 def replayed(kernel, past, mode, rule):
     columns = Jobs(*log, log[3].copy(), *np.full((2, jobs), -1))
-    said.update(str(kernel(columns, past, mode, 0, np.zeros(2, dtype=np.int64), kept_of(jobs), rule)).encode())
+    said.update(str(kernel(columns, past, mode, 0, np.zeros(2, dtype=np.int64), new_replay_state(jobs), rule)).encode())
     for array in columns[-3:]:
         said.update(array.tobytes())
 for mode in (0, 1, 2):
