@@ -42,6 +42,8 @@ NOT_EXERCISED: Final = {
     ("scheduling.k8s.io", "workloads", "watch"),
     ("scheduling.k8s.io", "podgroups", "watch"),
     ("scheduling.k8s.io", "podgroups/status", "patch"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "list"),  # a roll-back to the version before this one
+    ("apiextensions.k8s.io", "customresourcedefinitions", "watch"),
     ("cotide.dev", "jobs/finalizers", "update"),
     ("cotide.dev", "workloads/finalizers", "update"),  # asked for by an admission plugin, never called
 }

@@ -31,6 +31,8 @@ ELSEWHERE: Final[dict[Right, str]] = {
     ("scheduling.k8s.io", "workloads", "watch", ""): "test_pod_groups.py, likewise",
     ("scheduling.k8s.io", "podgroups", "watch", ""): "tests/real/newer: on Kubernetes 1.36 and newer",
     ("scheduling.k8s.io", "podgroups/status", "patch", ""): "tests/real/newer, likewise",
+    ("apiextensions.k8s.io", "customresourcedefinitions", "list", ""): "test_upgrade.py: a roll-back",
+    ("apiextensions.k8s.io", "customresourcedefinitions", "watch", ""): "test_upgrade.py, likewise",
     **{
         ("", "configmaps", verb, ""): "test_rights_one_by_one.py: what was learned in hours outlives the pod"
         for verb in ("get", "list", "create", "update", "delete")
