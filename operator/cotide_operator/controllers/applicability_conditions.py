@@ -57,7 +57,7 @@ def with_applicability(
         found = [condition for condition in conditions if condition.get("type") not in _TRUST]
     for condition in (rate, training, *_trust_conditions(known)):
         found = with_condition(found, condition, context)
-    return [dict(mapping) for mapping in found]
+    return [dict(condition) for condition in found]
 
 
 def decided_by(known: ServiceApplicability) -> str:

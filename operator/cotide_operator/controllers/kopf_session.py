@@ -133,9 +133,9 @@ def _is_discovered(path: str, body: bytes) -> bool:
             return bool(msgspec.json.decode(body, type=_Core).versions)
         if path == "/apis":
             groups = msgspec.json.decode(body, type=_Groups).groups
-            return any(one.name == GROUP and _Versioned(VERSION) in one.versions for one in groups)
+            return any(group.name == GROUP and _Versioned(VERSION) in group.versions for group in groups)
         resources = msgspec.json.decode(body, type=_Resources).resources
-        watched = {one.name for one in resources if "watch" in (one.verbs or ())}
+        watched = {resource.name for resource in resources if "watch" in (resource.verbs or ())}
         return path != _OURS or watched >= _DISCOVERED
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False

@@ -226,7 +226,7 @@ def with_condition(
     conditions: Sequence[Mapping[str, Any]], condition: Mapping[str, Any], context: ReconcileContext
 ) -> list[Status]:
     """Return the conditions with one of them set; its transition time is kept while its status stays."""
-    before = next((mapping for mapping in conditions if mapping.get("type") == condition["type"]), None)
+    before = next((existing for existing in conditions if existing.get("type") == condition["type"]), None)
     changed = context.wall_seconds
     kept = before.get("lastTransitionTime") if before and before.get("status") == condition["status"] else None
     after = {
@@ -234,7 +234,7 @@ def with_condition(
         "observedGeneration": context.generation,
         "lastTransitionTime": kept or format_timestamp(changed),
     }
-    others = [dict(mapping) for mapping in conditions if mapping.get("type") != condition["type"]]
+    others = [dict(existing) for existing in conditions if existing.get("type") != condition["type"]]
     return sorted([*others, after], key=lambda other: str(other["type"]))
 
 
@@ -298,7 +298,7 @@ def _job_conditions(
         ]
     if progress.outcome is Outcome.FAILED:
         sentence = f"{counted(progress.failures, 'pod')} failed, spec.backoffLimit allows {spec.backoff_limit}"
-        scheduled = [dict(mapping) for mapping in before if mapping.get("type") == "Scheduled"]
+        scheduled = [dict(existing) for existing in before if existing.get("type") == "Scheduled"]
         return [*scheduled, _condition("Failed", True, "BackoffLimitExceeded", sentence)]
     if spec.suspend and not placed and not trouble:
         return [_condition("Scheduled", False, "Suspended", "spec.suspend is true: no pod is made")]

@@ -60,8 +60,8 @@ def reclaimed_facts(
     offered = cpu or 0, memory or 0
     words, node_data = f"{name} offers {_words(offered)}", {"name": name, "offered": _data(offered)}
     if neighbours is not None:
-        running = [mapping for mapping in neighbours if (mapping.get("status") or {}).get("phase") not in _ENDED]
-        amounts = [reclaimed_requests(mapping) for mapping in running]
+        running = [neighbour for neighbour in neighbours if (neighbour.get("status") or {}).get("phase") not in _ENDED]
+        amounts = [reclaimed_requests(neighbour) for neighbour in running]
         in_use = sum(amount[0] for amount in amounts), sum(amount[1] for amount in amounts)
         words += f"; its pods request {_words(in_use)} of it"
         node_data["inUse"] = _data(in_use)

@@ -321,7 +321,7 @@ def _park(model: CapacityModel, on: Floats, underway: Underway) -> Park:
         powered,
         np.where(barred, np.minimum(powered, counts), counts),
         np.array([[float((one > at).sum()) for at in begins] for one in coming]),
-        np.array([[float((values_array > at).sum()) for at in begins] for values_array in held]),
+        np.array([[float((samples > at).sum()) for at in begins] for samples in held]),
     )
 
 

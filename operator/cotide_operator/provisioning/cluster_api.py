@@ -299,7 +299,7 @@ def _why_another_might_go(alive: Mapping[str, Mapping[str, Any]], marks: Mapping
     foreign = sorted(name for name, mark in marks.items() if mark != OURS)
     if foreign:
         return f"Machine {foreign[0]} has the annotation {DELETE} of another client: none is removed"
-    sets = {(mapping.get("labels") or {}).get(OF_SET) for mapping in alive.values()}
+    sets = {(machine.get("labels") or {}).get(OF_SET) for machine in alive.values()}
     if len(sets) > 1:
         found = f"its Machines are of {len(sets)} MachineSets, as in a roll-out"
         return f"{found}: none is removed until they are of one"

@@ -212,7 +212,7 @@ class Provisioner:
         if self._planning is None and now >= self._next_plan:
             self._next_plan = now + self._settings.interval_seconds
             self._planning = asyncio.create_task(self._plan(nodes, now), name="plan of capacity")
-        price, carbon = (float(values_array[0]) for values_array in self._prices.at(np.array([now])))
+        price, carbon = (float(series[0]) for series in self._prices.at(np.array([now])))
         self._accounts.spend(self._loads(nodes), now, price, carbon)
         self._show(nodes)
         if self._planned is not None and self._settings.mode != "advice":

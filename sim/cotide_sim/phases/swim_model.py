@@ -55,7 +55,7 @@ def drawn_hours(log: SwimLog, seed: int, hours: int = HALF, *, tuning: bool = Fa
     hour = (log.submitted // HOUR).astype(np.int64)
     drawn = [np.flatnonzero(hour == one) for one in generator.choice(those if len(those) else [0], hours)]
     jobs = np.concatenate(drawn)
-    begun = HOUR * (np.repeat(np.arange(hours), [len(values_array) for values_array in drawn]) - hour[jobs])
+    begun = HOUR * (np.repeat(np.arange(hours), [len(jobs_of_hour) for jobs_of_hour in drawn]) - hour[jobs])
     return SwimLog(
         log.name, log.submitted[jobs] + begun, log.read_bytes[jobs], log.shuffle_bytes[jobs], log.written_bytes[jobs]
     )

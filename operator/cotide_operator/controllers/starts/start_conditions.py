@@ -52,7 +52,7 @@ def started_condition(
     if creating:
         sentence = f"{counted(len(creating), 'pod')} not started yet: {_named(creating)}{rest}"
         return {"type": STARTED, "status": "False", "reason": NOT_STARTED, "message": sentence}
-    refused = any(mapping.get("type") == STARTED and mapping.get("status") == "False" for mapping in before)
+    refused = any(condition.get("type") == STARTED and condition.get("status") == "False" for condition in before)
     if refused and (any(pod.phase in ("Running", "Succeeded") for pod in pods) or (kept and not pods)):
         return {"type": STARTED, "status": "True", "reason": "Started", "message": "pods are started"}
     return None

@@ -134,13 +134,13 @@ def one_job(requested_seconds: float, cores: float, hour: int) -> JobTable:
 
 def _packed(state: State, part: int) -> Floats:
     """Return the filters of a row as one row of numbers, without the flags of known ones."""
-    found: Floats = np.concatenate([values_array[part].ravel() for values_array in state[:-1]])
+    found: Floats = np.concatenate([array[part].ravel() for array in state[:-1]])
     return found
 
 
 def _unpack(row: Floats, state: State, part: int) -> None:
     begin = 0
-    for values_array in state[:-1]:
-        size = values_array[part].size
-        values_array[part] = row[begin : begin + size].reshape(values_array[part].shape)
+    for array in state[:-1]:
+        size = array[part].size
+        array[part] = row[begin : begin + size].reshape(array[part].shape)
         begin += size

@@ -79,9 +79,7 @@ class DensityNetwork(Estimator):
         generator = np.random.default_rng(self.random_state)
         sizes = [2 * inputs.shape[1], *self.hidden]
         self.parameters_ = initial_parameters(sizes, self.components, generator)
-        self._moments: list[Parameters] = [
-            [np.zeros_like(values_array) for values_array in self.parameters_] for _ in range(2)
-        ]
+        self._moments: list[Parameters] = [[np.zeros_like(array) for array in self.parameters_] for _ in range(2)]
         self._steps = 0
         self._train(inputs, run_seconds, self.epochs, generator)
         return self
@@ -117,12 +115,12 @@ class DensityNetwork(Estimator):
 
     def _step(self, gradient: Parameters) -> None:
         self._steps += 1
-        length = np.sqrt(sum(float((values_array**2).sum()) for values_array in gradient))
+        length = np.sqrt(sum(float((array**2).sum()) for array in gradient))
         cut = min(1.0, LARGEST_GRADIENT / max(length, 1e-12))
         first, second = self._moments
         near, far = (1.0 - decay**self._steps for decay in DECAY)
-        for index, values_array in enumerate(gradient):
-            moved = cut * values_array
+        for index, array in enumerate(gradient):
+            moved = cut * array
             first[index] += (1 - DECAY[0]) * (moved - first[index])
             second[index] += (1 - DECAY[1]) * (moved**2 - second[index])
             self.parameters_[index] -= self.rate * (first[index] / near) / (np.sqrt(second[index] / far) + 1e-8)

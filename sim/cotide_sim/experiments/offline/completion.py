@@ -206,7 +206,7 @@ def _stretch(settings: Settings, workload: Synthetic) -> list[StretchRow]:
             jobs = synthetic_jobs(workload, settings.stretch_jobs, settings.seed + repeat)
             schedule = scheduled(name, jobs, settings.stretch_machines, (settings.seed, repeat))
             found.append(stretches(jobs, schedule))
-        largest = float(np.mean([values_array.max() for values_array in found]))
+        largest = float(np.mean([averages.max() for averages in found]))
         together = np.concatenate(found)
         rows.append(StretchRow(workload, name, float(together.mean()), largest, float(together.std())))
     return rows

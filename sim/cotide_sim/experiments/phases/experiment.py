@@ -234,9 +234,9 @@ def _row(rule: str, outcomes: Sequence[dict[str, Outcome]], knob: RuleKnob) -> R
     waits = [late(outcome.wait_seconds) for outcome in own]
     return Row(
         rule=rule,
-        job_time=Interval.of([values_array[0] for values_array in times]),
-        job_p95=Interval.of([values_array[1] for values_array in times]),
-        job_p99=Interval.of([values_array[2] for values_array in times]),
+        job_time=Interval.of([seed_times[0] for seed_times in times]),
+        job_p95=Interval.of([seed_times[1] for seed_times in times]),
+        job_p99=Interval.of([seed_times[2] for seed_times in times]),
         over_task=over(TASK)[0],
         over_rival=over(RIVAL),
         over_same_order=over(SAME_ORDER[rule]) if rule in SAME_ORDER else None,
