@@ -23,9 +23,9 @@ import numpy as np
 from capacity_day import JOBS_AN_HOUR, SERVICES, SWING, TASKS, TYPES, idle_watts, peak_watts
 from numpy.typing import NDArray
 
+from cotide_core.provisioning.baselines import Fleet, reactive
 from cotide_core.provisioning.capacity_model import MachineType
 from cotide_core.provisioning.power import PowerCurve
-from cotide_core.provisioning.rivals import Fleet, reactive
 from cotide_sim.experiments.capacity.controllers import Controller, Packing, Provisioning, waiting_needs
 from cotide_sim.experiments.capacity.learned import Learned, learn
 from cotide_sim.experiments.capacity.run import run_controller

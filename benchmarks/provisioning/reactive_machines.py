@@ -1,7 +1,7 @@
 """The simple rival of `capacity_day`: machines switched on and off by thresholds on what pods ask for.
 
-The rule is that of the experiment (`cotide_core/provisioning/rivals.py`): every five simulated minutes a tenth of the
-machines more where what is asked for is above its threshold, and a tenth fewer where it is below; and every minute
+The rule is that of the experiment (`cotide_core/provisioning/baselines.py`): every five simulated minutes a tenth of
+the machines more where what is asked for is above its threshold, and a tenth fewer where it is below; and every minute
 machines for pods that wait and fit nothing that is on or boots. What is to go is cordoned, the emptiest nodes of the
 least efficient type first; pods of services are evicted from it, Jobs are left to end, and an empty machine is switched
 off. What is cordoned is opened again before a machine is started. It reads the API server and switches machines in this
@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from cotide_core.errors import ClusterError
-from cotide_core.provisioning.rivals import Fleet, Order, for_waiting, reactive
+from cotide_core.provisioning.baselines import Fleet, Order, for_waiting, reactive
 from cotide_kube.client import KubeClient
 from cotide_sim.kubelets.machine_room import MachineRoom
 

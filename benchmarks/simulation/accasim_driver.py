@@ -1,4 +1,5 @@
-"""Replays a log in AccaSim and prints one JSON object; run by `accasim_rival` with the interpreter that AccaSim is in.
+"""Replays a log in AccaSim and prints one JSON object; run by `accasim_baseline` with the interpreter that AccaSim is
+in.
 
 ``python accasim_driver.py LOG.swf SYSTEM.json easy|fifo DIRECTORY``. Nothing but the standard library and AccaSim is
 imported. AccaSim 1.1.3 was written for Python before 3.10: it looks for ``Mapping`` where that no longer is, so the

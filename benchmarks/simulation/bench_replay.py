@@ -4,7 +4,7 @@ Run with ``python benchmarks/simulation/bench_replay.py [--data DIR] [--accasim]
 Workloads Archive (by default ``$COTIDE_DATA/swf``), without it a made-up log is used. Prints medians over several runs
 after compilation; reading the file is timed apart. To see growth a log is repeated end to end; memory is the slope of a
 process's peak over the number of jobs, so it counts the columns, what the kernel allocates and what the runner copies.
-With ``--accasim`` AccaSim replays the first log, too, for the ratio; it is fetched for that (see `accasim_rival`).
+With ``--accasim`` AccaSim replays the first log, too, for the ratio; it is fetched for that (see `accasim_baseline`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from accasim_rival import Unavailable, accasim_timings
+from accasim_baseline import Unavailable, accasim_timings
 
 from cotide_core.kernels.compiled import compiles
 from cotide_sim.trace_replay.policies import POLICIES

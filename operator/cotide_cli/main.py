@@ -27,7 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
     "apiserver": "Run the embedded Kubernetes API server.",
     "nodes": "Run fake nodes on any API server.",
     "train": "Train a predictor from files.",
-    "evaluate": "Score a predictor on held-out samples, compared with its rivals.",
+    "evaluate": "Score a predictor on held-out samples, compared with its baselines.",
     "profile": "Measure one service next to batch work: samples, a model, a page.",
     "experiment": "Run an experiment of a paper, its figures next to Cotide's.",
     "capacity": "Plan how many machines of which type are needed in the next hours.",

@@ -56,13 +56,17 @@ EXPERIMENTS: Final = {
     ),
     "consolidation-traces": ("consolidation_traces", "command", "Consolidation over days of recorded loads."),
     "run-times": ("run_times", "command", "Run-time forecasts on batch logs, made at each submission."),
-    "capacity": ("capacity", "command", "Machines switched on and off by container-based provisioning and its rivals."),
+    "capacity": (
+        "capacity",
+        "command",
+        "Machines switched on and off by container-based provisioning and its baselines.",
+    ),
     "phases": (
         "phases",
         "command",
         "Tasks scheduled by the needs of their phases, compared with task level and slots.",
     ),
-    "placement": ("placement", "command", "Servers placed over data centres by predictive control and its rivals."),
+    "placement": ("placement", "command", "Servers placed over data centres by predictive control and its baselines."),
 }
 """Name: module of `cotide_cli.experiments`, its click command, one line of help."""
 

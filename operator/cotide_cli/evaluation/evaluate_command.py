@@ -1,4 +1,4 @@
-"""`cotide evaluate`: held-out scores of a predictor compared with its rivals, for each table and each limit.
+"""`cotide evaluate`: held-out scores of a predictor compared with its baselines, for each table and each limit.
 
 Called by `main`. Prints plain scores. The last column is the mean of the paired differences to Cotide's model over the
 splits, with their standard deviation, to separate noise from signal. Invariant: splits depend on the seed only.
@@ -74,7 +74,7 @@ class ScoreOptions:
 )
 @output_option
 def command(predictor: str, source: SampleOptions, parted: SplitOptions, asked: ScoreOptions, output: str) -> None:
-    """Score the QoS or the completion predictor over random 3:1 splits, compared with its rivals."""
+    """Score the QoS or the completion predictor over random 3:1 splits, compared with its baselines."""
     source = source.checked()
     question = asking.Asked(
         predictor, source.table, source.limits, parted.splits, parted.split_by, parted.seed, unseen=parted.unseen,

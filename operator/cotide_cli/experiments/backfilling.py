@@ -1,5 +1,5 @@
 """`cotide experiment reliable-share`, `platform-settings`, `first-share`, `known-run-times` and `forecast-accuracy`:
-the hybrid platform compared with its rivals, the choice of its settings, its loss through missing knowledge, and the
+the hybrid platform compared with its baselines, the choice of its settings, its loss through missing knowledge, and the
 reason for a hybrid.
 
 Called by `experiment_command`. Reads logs, hands over to `cotide_sim.experiments` and prints. Invariant: same logs and
@@ -245,7 +245,7 @@ def _print_platform(report: platform.Report) -> None:
 
 
 def _print_classes(log: platform.LogResult) -> None:
-    """Print the cost of the mean by class of job: waits and slowdowns, Cotide's next to those of two rivals."""
+    """Print the cost of the mean by class of job: waits and slowdowns, Cotide's next to those of two baselines."""
     rows = {(row.policy, row.source): row for row in log.rows}
     shown = (rows["hybrid", "learned"], rows["easy", "request"], rows["easy-sjbf", "learned"])
     for figure, of in (("wait h: mean, p99, longest", _waits), ("slowdown: mean, p99, largest", _slowdowns)):

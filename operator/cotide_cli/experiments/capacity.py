@@ -1,4 +1,4 @@
-"""`cotide experiment capacity`: container-based provisioning compared with its rivals (Zhang and Boutaba 2014, sec.
+"""`cotide experiment capacity`: container-based provisioning compared with its baselines (Zhang and Boutaba 2014, sec.
 III).
 
 Called by `experiment_command`. Hands over to `cotide_sim.experiments.capacity` and prints. Invariant: the same data and
@@ -59,7 +59,7 @@ def command(
     output: str,
     plot: Path | None,
 ) -> int:
-    """Provision machines by container-based provisioning and by its rivals; compare energy, money and delays.
+    """Provision machines by container-based provisioning and by its baselines; compare energy, money and delays.
 
     Each contender runs at the setting that is cheapest on the tuning seeds among those that keep a goal of delay. A
     trace with five seeds takes ten minutes. Without --data on generated tasks, which take seconds.

@@ -1,4 +1,4 @@
-"""`cotide experiment placement`: servers over data centres compared with rivals (Zhang and Boutaba 2014, sec. II).
+"""`cotide experiment placement`: servers over data centres compared with baselines (Zhang and Boutaba 2014, sec. II).
 
 Called by `experiment_command`. Hands over to `cotide_sim.experiments.placement` and prints. Invariant: the same data
 and seeds, the same figures, except the seconds of decisions; a missed bar is printed and gives exit code 3.
@@ -58,7 +58,7 @@ def command(
     output: str,
     plot: Path | None,
 ) -> int:
-    """Place servers over data centres by predictive control and by its rivals; compare cost and failed requests.
+    """Place servers over data centres by predictive control and by its baselines; compare cost and failed requests.
 
     Each contender runs at the setting that costs least on the tuning seeds, which takes half an hour for a week.
     Without --data on generated requests and prices.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--workers", type=WORKERS, default=1, show_default=True, help="Processes, one seed each.")
 @output_option
 def command(data: Path | None, seed: int, seeds: int, services: int, workers: int, output: str) -> int:
-    """Judge the latency guard by service, from the first sample to the thousandth, compared with its rivals.
+    """Judge the latency guard by service, from the first sample to the thousandth, compared with its baselines.
 
     A seed takes about three minutes of processor time.
     """

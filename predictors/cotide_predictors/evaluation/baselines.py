@@ -43,12 +43,12 @@ class QosMethod:
     constant: float | None = None
 
 
-class QosRival(Estimator):
+class QosBaseline(Estimator):
     """A classifier of mixes, for one limit.
 
     Parameters
     ----------
-    method : a key of `QOS_RIVALS`.
+    method : a key of `QOS_BASELINES`.
     limit_milliseconds : the limit for the labels.
     random_state : seed.
 
@@ -65,7 +65,7 @@ class QosRival(Estimator):
     def fit(self, mixes: MixBatch, latency_milliseconds: Floats) -> Self:
         """Learn from (n,) latencies; where all rows are of one kind, that kind is the answer."""
         columns, violated = self._columns(mixes), latency_milliseconds > self.limit_milliseconds
-        method = QOS_RIVALS[self.method]
+        method = QOS_BASELINES[self.method]
         self.settings_: Settings = {}
         self.constant_ = method.constant
         if method.build is None:
@@ -157,12 +157,12 @@ class PlattSvm(Estimator):
         return np.asarray(self.platt_.predict_proba(self.machine_.decision_function(columns)[:, None]))
 
 
-class CompletionRival(Estimator):
+class CompletionBaseline(Estimator):
     """A regressor of plain columns onto log seconds.
 
     Parameters
     ----------
-    method : a key of `COMPLETION_RIVALS`.
+    method : a key of `COMPLETION_BASELINES`.
     random_state : seed.
     """
 
@@ -173,7 +173,7 @@ class CompletionRival(Estimator):
     def fit(self, jobs: JobBatch, seconds: Floats) -> Self:
         """Learn from (n,) run times > 0."""
         self.types_ = tuple(sorted(set(jobs.types)))
-        self.estimator_ = COMPLETION_RIVALS[self.method](self.random_state).fit(self._columns(jobs), np.log(seconds))
+        self.estimator_ = COMPLETION_BASELINES[self.method](self.random_state).fit(self._columns(jobs), np.log(seconds))
         return self
 
     def predict(self, jobs: JobBatch) -> Floats:
@@ -251,7 +251,7 @@ _VECTORS: Final[tuple[Settings, ...]] = (
     {"softness": 10.0, "width": 0.01},
     {"softness": 100.0, "width": 0.01},
 )
-QOS_RIVALS: Final[dict[str, QosMethod]] = {
+QOS_BASELINES: Final[dict[str, QosMethod]] = {
     PAPER_TREES: QosMethod(_boosting, _BOOSTINGS),
     LOGISTIC: QosMethod(_logistic, tuple({"C": c} for c in (1.0, 0.01, 0.1, 10.0, 100.0, 1000.0))),
     "svm, rbf": QosMethod(_vectors, _VECTORS),
@@ -259,7 +259,7 @@ QOS_RIVALS: Final[dict[str, QosMethod]] = {
     REFUSE_ALL: QosMethod(None, constant=1.0),
     ACCEPT_ALL: QosMethod(None, constant=0.0),
 }
-COMPLETION_RIVALS: Final[dict[str, Callable[[int], Any]]] = {
+COMPLETION_BASELINES: Final[dict[str, Callable[[int], Any]]] = {
     "svr, rbf": _support_vectors,
     "linear regression": _linear,
     "forest with rate": _forest,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_core.kernels.array_types import Floats, Indices
 from cotide_predictors.completion.completion_model import CompletionModel, jobs_of, take_jobs
-from cotide_predictors.evaluation.baselines import COMPLETION_RIVALS, QOS_RIVALS, CompletionRival, QosRival
+from cotide_predictors.evaluation.baselines import COMPLETION_BASELINES, QOS_BASELINES, CompletionBaseline, QosBaseline
 from cotide_predictors.evaluation.trial_choice import choose, log_loss
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.qos.mixes import cells_of, cells_of_jobs, take_mixes, with_limit
@@ -140,7 +140,7 @@ def evaluate_qos(
         ours = {OURS: chosen_model(seen, limits, random_state), SHIPPED: _fitted(seen, limits, random_state, {})}
         for limit in limits:
             at_limit, violated = with_limit(asked, limit), latency[test] > limit
-            for name, contender in (*ours.items(), *_rivals(seen, limit, random_state)):
+            for name, contender in (*ours.items(), *_baselines(seen, limit, random_state)):
                 row = score_qos(contender, at_limit, violated) | {"rows": float(len(train))}
                 if isinstance(contender, QosModel):
                     row["base_share"] = contender.ensemble_.share
@@ -175,10 +175,10 @@ def _fitted(
     return model.fit(samples.mixes, samples.latency_milliseconds)
 
 
-def _rivals(samples: QosSamples, limit: float, random_state: int) -> Iterator[tuple[str, QosContender]]:
+def _baselines(samples: QosSamples, limit: float, random_state: int) -> Iterator[tuple[str, QosContender]]:
     """Yield each baseline by name, trained for one limit."""
-    for method in QOS_RIVALS:
-        rival = QosRival(method=method, limit_milliseconds=limit, random_state=random_state)
+    for method in QOS_BASELINES:
+        rival = QosBaseline(method=method, limit_milliseconds=limit, random_state=random_state)
         yield method, rival.fit(samples.mixes, samples.latency_milliseconds)
 
 
@@ -222,8 +222,10 @@ def evaluate_completion(
         if not len(test):
             continue
         seen, asked = take_jobs(jobs, train), take_jobs(jobs, test)
-        contenders: dict[str, CompletionModel | CompletionRival] = {OURS: CompletionModel(random_state=random_state)}
-        contenders |= {name: CompletionRival(method=name, random_state=random_state) for name in COMPLETION_RIVALS}
+        contenders: dict[str, CompletionModel | CompletionBaseline] = {OURS: CompletionModel(random_state=random_state)}
+        contenders |= {
+            name: CompletionBaseline(method=name, random_state=random_state) for name in COMPLETION_BASELINES
+        }
         for name, contender in contenders.items():
             predicted = contender.fit(seen, seconds[train]).predict(asked)
             row = {**score_completion(predicted, seconds[test]), "scored": float(len(test)), "rows": float(len(train))}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cotide_core.forecasts import MixBatch, QosSamples
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.evaluation.baselines import QOS_RIVALS, QosRival
+from cotide_predictors.evaluation.baselines import QOS_BASELINES, QosBaseline
 from cotide_predictors.evaluation.held_out import OURS, QosContender, Score, Watch, chosen_model, score_qos
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.qos.mixes import with_limit
@@ -62,8 +62,8 @@ def evaluate_unseen(
     for limit in limits_milliseconds:
         mixes, violated = with_limit(asked.mixes, limit), asked.latency_milliseconds > limit
         contenders: dict[str, QosContender] = {OURS: ours, UNBOUNDED: Unbounded(ours)}
-        for method in QOS_RIVALS:
-            rival = QosRival(method=method, limit_milliseconds=limit, random_state=random_state)
+        for method in QOS_BASELINES:
+            rival = QosBaseline(method=method, limit_milliseconds=limit, random_state=random_state)
             contenders[method] = rival.fit(learned.mixes, learned.latency_milliseconds)
         for name, contender in contenders.items():
             scores = score_qos(contender, mixes, violated)

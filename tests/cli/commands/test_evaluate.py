@@ -1,4 +1,4 @@
-"""`cotide evaluate`: rivals side by side on held-out samples, or a stored model on all of them."""
+"""`cotide evaluate`: baselines side by side on held-out samples, or a stored model on all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evaluate_scene import run, write_qos_samples
 
 from cotide_cli.evaluation.asking import read_model
 from cotide_core.errors import ModelError
-from cotide_predictors.evaluation.baselines import COMPLETION_RIVALS, QOS_RIVALS
+from cotide_predictors.evaluation.baselines import COMPLETION_BASELINES, QOS_BASELINES
 from cotide_predictors.evaluation.held_out import SHIPPED
 
 
@@ -41,7 +41,7 @@ def test_qos_report_has_every_rival_at_every_limit(
     report = json.loads(captured.out)
     assert report["split_by"] == "cell"
     seen = {(row["limit_milliseconds"], row["model"]) for row in report["scores"]}
-    assert seen == {(limit, model) for limit in (3.0, 5.0) for model in ("cotide", SHIPPED, *QOS_RIVALS)}
+    assert seen == {(limit, model) for limit in (3.0, 5.0) for model in ("cotide", SHIPPED, *QOS_BASELINES)}
     ours = next(row for row in report["scores"] if row["model"] == "cotide" and row["limit_milliseconds"] == 3.0)
     assert ours["metrics"]["f1"]["mean"] > 0.85
     assert ours["versus_cotide"] is None
@@ -75,7 +75,7 @@ def test_completion_report_has_every_rival(
     assert run(monkeypatch, "evaluate", "completion", "--samples", str(jobs_file), "--splits", "2", "-o", "json") == 0
     report = json.loads(capsys.readouterr().out)
     by_model = {row["model"]: row["metrics"] for row in report["scores"]}
-    assert set(by_model) == {"cotide", *COMPLETION_RIVALS}
+    assert set(by_model) == {"cotide", *COMPLETION_BASELINES}
     assert by_model["cotide"]["mae_seconds"]["mean"] < 0.5
     assert 0 <= by_model["cotide"]["p90_coverage"]["mean"] <= 1
 

@@ -10,11 +10,11 @@ import pytest
 from evaluate_scene import run, write_qos_samples
 from repository import DATA
 
-from cotide_predictors.evaluation.baselines import QOS_RIVALS
+from cotide_predictors.evaluation.baselines import QOS_BASELINES
 from cotide_predictors.evaluation.held_out import SHIPPED
 from cotide_predictors.evaluation.unseen import UNBOUNDED
 
-CONTENDERS = ("cotide", SHIPPED, *QOS_RIVALS)
+CONTENDERS = ("cotide", SHIPPED, *QOS_BASELINES)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_an_unseen_table_is_scored_by_models_of_the_other_campaigns(
     captured = capsys.readouterr()
     assert captured.err.splitlines()[-1] == "antagonists: learned from grid, parsec"
     rows = json.loads(captured.out)["scores"]
-    assert {row["model"] for row in rows} == {"cotide", UNBOUNDED, *QOS_RIVALS}
+    assert {row["model"] for row in rows} == {"cotide", UNBOUNDED, *QOS_BASELINES}
     assert all(row["learned_from"] == ["grid", "parsec"] for row in rows)
     assert run(monkeypatch, *arguments) == 0
     assert "Each table was scored by models of the others." in capsys.readouterr().out

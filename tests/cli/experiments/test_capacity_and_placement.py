@@ -31,8 +31,8 @@ def test_capacity_judges_its_bars_and_draws_the_figures(capacity):
     done, plot = capacity
     document = json.loads(done.stdout)
     assert bool(document["missed"]) == (done.return_value == 3)
-    rivals = {"harmony", "oblivious", "greedy", "last value", "yesterday", "reactive", "packing", "oracle"}
-    assert {"cbp", "cbp at the default", "always on", "always off"} | rivals == set(rows_of(done))
+    baselines = {"harmony", "oblivious", "greedy", "last value", "yesterday", "reactive", "packing", "oracle"}
+    assert {"cbp", "cbp at the default", "always on", "always off"} | baselines == set(rows_of(done))
     assert plot.read_text().startswith("<?xml")
 
 

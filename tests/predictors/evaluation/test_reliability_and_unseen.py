@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import MixBatch, QosSamples
-from cotide_predictors.evaluation.baselines import QOS_RIVALS
+from cotide_predictors.evaluation.baselines import QOS_BASELINES
 from cotide_predictors.evaluation.held_out import OURS
 from cotide_predictors.evaluation.reliability_diagram import Bin, calibration_error, reliability_diagram
 from cotide_predictors.evaluation.unseen import UNBOUNDED, evaluate_unseen
@@ -40,9 +40,9 @@ def test_a_table_of_jobs_that_nobody_has_seen_is_scored_by_who_learned_from_anot
         limits_milliseconds=(3.0,),
         watch=lambda name, limit, probability, violated: steps.append((name, limit, probability.shape, violated.sum())),
     )
-    assert [score.contender for score in scores] == [OURS, UNBOUNDED, *QOS_RIVALS]
+    assert [score.contender for score in scores] == [OURS, UNBOUNDED, *QOS_BASELINES]
     # 1 + r / 10 > 3 from 21,000 requests/s on: 39 of 60 rows.
-    assert steps == [(name, 3.0, (60,), 39) for name in (OURS, UNBOUNDED, *QOS_RIVALS)]
+    assert steps == [(name, 3.0, (60,), 39) for name in (OURS, UNBOUNDED, *QOS_BASELINES)]
     found = {score.contender: score.metrics["f1"][0] for score in scores}
     # A job of another type is outside what was learned: all rows are refused, 2 x 39 / (60 + 39). The trees themselves
     # take it for the worst known, and here it is just like that.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
-from cotide_predictors.evaluation.baselines import COMPLETION_RIVALS, QOS_RIVALS, REFUSE_ALL
+from cotide_predictors.evaluation.baselines import COMPLETION_BASELINES, QOS_BASELINES, REFUSE_ALL
 from cotide_predictors.evaluation.held_out import (
     OURS,
     SHIPPED,
@@ -87,7 +87,7 @@ def test_regression_scores() -> None:
 def test_every_contender_is_scored_on_every_limit_and_split(qos_samples: QosSamples) -> None:
     said: list[str] = []
     scores = evaluate_qos(qos_samples, limits_milliseconds=(2.0, 1_000.0), splits=2, progress=said.append)
-    assert {score.contender for score in scores} == {OURS, SHIPPED, *QOS_RIVALS}
+    assert {score.contender for score in scores} == {OURS, SHIPPED, *QOS_BASELINES}
     assert len(said) == 2
     for score in scores:
         assert len(score.metrics["f1"]) == 2
@@ -110,7 +110,7 @@ def test_types_absent_from_training_are_not_scored() -> None:
 
 def test_completion_contenders_see_the_same_rows(completion_samples: CompletionSamples) -> None:
     scores = evaluate_completion(completion_samples, splits=2, split_by="row")
-    assert {score.contender for score in scores} == {OURS, *COMPLETION_RIVALS}
+    assert {score.contender for score in scores} == {OURS, *COMPLETION_BASELINES}
     assert len({tuple(score.metrics["scored"].tolist()) for score in scores}) == 1
     ours = next(score for score in scores if score.contender == OURS)
     blind = next(score for score in scores if "without rate" in score.contender)

@@ -1,4 +1,4 @@
-"""Fair rivals: as many trials for each, chosen on training rows, and the same columns as ours has."""
+"""Fair baselines: as many trials for each, chosen on training rows, and the same columns as ours has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import pytest
 
 from cotide_core.forecasts import MixBatch
 from cotide_core.kernels.array_types import Indices
-from cotide_predictors.evaluation.baselines import ACCEPT_ALL, LOGISTIC, QOS_RIVALS, REFUSE_ALL, QosRival, qos_columns
+from cotide_predictors.evaluation.baselines import (
+    ACCEPT_ALL,
+    LOGISTIC,
+    QOS_BASELINES,
+    REFUSE_ALL,
+    QosBaseline,
+    qos_columns,
+)
 from cotide_predictors.evaluation.held_out import OUR_TRIALS
 from cotide_predictors.evaluation.trial_choice import TRIALS, choose, log_loss
 
@@ -22,7 +29,7 @@ def mixes(rates: list[float]) -> MixBatch:
 
 def test_every_contender_has_as_many_trials() -> None:
     assert len(OUR_TRIALS) == TRIALS
-    assert {len(method.trials) for method in QOS_RIVALS.values() if method.build} == {TRIALS}
+    assert {len(method.trials) for method in QOS_BASELINES.values() if method.build} == {TRIALS}
     with pytest.raises(ValueError, match="6 trials, not 1"):
         choose(["a"], np.arange(20), 0, lambda *_: 0.0)
 
@@ -60,8 +67,8 @@ def test_a_rival_chooses_a_stiff_model_for_noise_and_a_loose_one_for_a_law() -> 
     asked = mixes(rates)
     law = np.where(np.array(rates) > np.exp(5.0), 2.0, 0.5)
     noise = generator.choice([0.5, 2.0], 400)
-    by_law = QosRival(method=LOGISTIC, limit_milliseconds=1.0).fit(asked, law)
-    by_noise = QosRival(method=LOGISTIC, limit_milliseconds=1.0).fit(asked, noise)
+    by_law = QosBaseline(method=LOGISTIC, limit_milliseconds=1.0).fit(asked, law)
+    by_noise = QosBaseline(method=LOGISTIC, limit_milliseconds=1.0).fit(asked, noise)
     assert by_law.settings_["C"] > by_noise.settings_["C"]
     # A threshold in the logarithm: a straight line in the rate itself would miss a fifth of these.
     assert (by_law.predict(asked) == (law > 1.0)).mean() > 0.97
@@ -69,6 +76,6 @@ def test_a_rival_chooses_a_stiff_model_for_noise_and_a_loose_one_for_a_law() -> 
 
 @pytest.mark.parametrize(("method", "probability"), [(REFUSE_ALL, 1.0), (ACCEPT_ALL, 0.0)])
 def test_two_contenders_answer_without_a_look(method: str, probability: float) -> None:
-    rival = QosRival(method=method, limit_milliseconds=1.0).fit(mixes([1.0, 2.0]), np.array([0.5, 2.0]))
+    rival = QosBaseline(method=method, limit_milliseconds=1.0).fit(mixes([1.0, 2.0]), np.array([0.5, 2.0]))
     assert rival.violation_probability(mixes([3.0])).tolist() == [probability]
     assert rival.predict(mixes([3.0])).tolist() == [bool(probability)]

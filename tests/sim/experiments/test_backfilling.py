@@ -138,7 +138,7 @@ def test_the_gap_to_the_plan_that_knows_and_waits_above_the_best_backfilling_are
 
 
 def test_the_papers_statement_is_judged_on_the_platform_as_printed():
-    """Its rivals' best are 100 s and 60: 90 s is a tenth below, 72 a fifth above."""
+    """Its baselines' best are 100 s and 60: 90 s is a tenth below, 72 a fifth above."""
     one = result((99.0, 58.0), known=55.0, printed=(90.0, 72.0))
     where = "(Naghshnejad 2019, section 4.5.2)"
     assert reliable_share_experiment._report((one,)).missed == (

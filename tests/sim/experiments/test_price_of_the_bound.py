@@ -56,8 +56,8 @@ def measured(row: str) -> tuple[Figures, Figures, tuple[float, float]]:
     """Return `hybrid`, `hybrid` without a bound, and the best backfilling for each mean by itself."""
     jobs, hybrid = jobs_of(row), POLICIES["hybrid"]
     unbounded = dataclasses.replace(hybrid, platform=PlatformSettings(patience_seconds=NEVER))
-    rivals = [figures(jobs, POLICIES[name]) for name in BACKFILLING]
-    best = min(rival[0] for rival in rivals), min(rival[1] for rival in rivals)
+    baselines = [figures(jobs, POLICIES[name]) for name in BACKFILLING]
+    best = min(rival[0] for rival in baselines), min(rival[1] for rival in baselines)
     return figures(jobs, hybrid), figures(jobs, unbounded), best
 
 

@@ -127,5 +127,5 @@ def test_each_bar_can_be_missed(rows, words):
 
 @pytest.mark.parametrize("contender", INACTIVE)
 def test_who_changes_nothing_accepts_all_or_refuses_all_misses_a_bar(contender):
-    """The last waits for nothing, since no job that it refuses counts: it leaves out jobs that the rivals deploy."""
+    """The last waits for nothing, since no job that it refuses counts: it leaves out jobs that the baselines deploy."""
     assert misses_of(rows_of(10, 80, 200), contender)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import QosSamples
-from cotide_predictors.evaluation.baselines import PAPER_TREES, QOS_RIVALS
+from cotide_predictors.evaluation.baselines import PAPER_TREES, QOS_BASELINES
 from cotide_predictors.qos.mixes import take_mixes
 from cotide_sim.experiments.services.guard_by_service import (
     CONTENDERS,
@@ -136,7 +136,7 @@ def test_a_seed_gives_an_outcome_of_each_contender_about_each_service_at_each_ag
 
 def test_the_papers_trees_learn_each_service_by_itself_beside_ours() -> None:
     assert METHODS[TREES] == PAPER_TREES
-    assert set(METHODS.values()) <= set(QOS_RIVALS)
+    assert set(METHODS.values()) <= set(QOS_BASELINES)
     assert TREES in CONTENDERS
 
 

@@ -36,8 +36,8 @@ def test_where_nobody_does_the_nearest_is_named() -> None:
 
 def test_one_of_many_that_is_better_by_chance_is_not_told_apart() -> None:
     """Predictors that differ from today's by noise alone: one by one at 95 % that of 47 letters would win."""
-    rivals = [outcome("r" * number, 10.0, noise=0.3) for number in range(40, 62)]
-    (found,) = against_today([outcome("host-load", 10.0), *rivals])
+    baselines = [outcome("r" * number, 10.0, noise=0.3) for number in range(40, 62)]
+    (found,) = against_today([outcome("host-load", 10.0), *baselines])
     assert found.better == {}
 
 

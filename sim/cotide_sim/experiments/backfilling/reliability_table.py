@@ -16,8 +16,8 @@ from rich.table import Table
 
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.jobs import RunLog
+from cotide_predictors.run_time.reliability.baselines import BASELINES, importances, printed_columns
 from cotide_predictors.run_time.reliability.estimation import Completed, rolling_reliability
-from cotide_predictors.run_time.reliability.rivals import RIVALS, importances, printed_columns
 from cotide_predictors.run_time.rolling import Progress
 from cotide_predictors.run_time.scores import accuracy
 
@@ -55,7 +55,7 @@ def rule_correlation(
     every_seconds: float,
     progress: Progress,
 ) -> float:
-    """Return Pearson's correlation of the accuracies that a rule of `RIVALS` estimates with the actual ones.
+    """Return Pearson's correlation of the accuracies that a rule of `BASELINES` estimates with the actual ones.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def rule_correlation(
     columns = printed_columns(table, forecast_seconds)
     actual = accuracy(forecast_seconds, log.run_seconds)[counted]
     estimate = rolling_reliability(
-        log, columns, forecast_seconds, every_seconds=every_seconds, learn=RIVALS[rule], progress=progress
+        log, columns, forecast_seconds, every_seconds=every_seconds, learn=BASELINES[rule], progress=progress
     )
     return correlation(estimate[counted], actual)
 
@@ -83,10 +83,10 @@ def correlation(estimate: Floats, actual: Floats) -> float:
 
 def tables(found: ReliabilityTable) -> list[Table]:
     """Return the table for a terminal, with the printed figures, and the features in order."""
-    rules = Table("log", *RIVALS, title="correlation of estimated and actual accuracy (Table 4.2)")
-    rules.add_row("this log", *(f"{found.correlations[name]:.3f}" for name in RIVALS))
+    rules = Table("log", *BASELINES, title="correlation of estimated and actual accuracy (Table 4.2)")
+    rules.add_row("this log", *(f"{found.correlations[name]:.3f}" for name in BASELINES))
     for log, printed in PRINTED.items():
-        rules.add_row(f"the thesis, {log}", *(f"{printed[name]:.2f}" for name in RIVALS))
+        rules.add_row(f"the thesis, {log}", *(f"{printed[name]:.2f}" for name in BASELINES))
     leading = ", ".join(PRINTED_FIRST)
     features = Table("feature", "importance", title=f"importances in the trees (Fig. 4.9; there {leading} lead)")
     for name, value in found.importances.items():

@@ -78,7 +78,7 @@ OCCASIONAL_SHARE: Final = 1 / 100
 LEAST_SLOWDOWN: Final = 2.0
 """A log with EASY's mean bounded slowdown below this has no queue, so policies do not differ (chosen)."""
 PAPER_LOWER: Final = {"wait_seconds": 0.2, "bounded_slowdown": 0.5}
-"""Relative distance of the seed's platform below its rivals (section 4.5.2: "about 20%", "more than 50%")."""
+"""Relative distance of the seed's platform below its baselines (section 4.5.2: "about 20%", "more than 50%")."""
 PAPER_TABLE_4_3: Final = {
     "SDSC": {"backfilling": 50.0, "plans": 45.0, "platform": 25.0},
     "ANL": {"backfilling": 24.0, "plans": 22.0, "platform": 12.0},
@@ -181,7 +181,7 @@ def run(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Report:
-    """Replay every log under the platform and its rivals.
+    """Replay every log under the platform and its baselines.
 
     Parameters
     ----------
@@ -288,13 +288,13 @@ def _interval(figure: Figure) -> tuple[float, float] | None:
 
 def _result(jobs: BatchJobs, rows: list[Row]) -> LogResult:
     platform = rows[0]
-    rivals = {
+    baselines = {
         family: [row for row in rows if row.policy in names and row.source in SOURCES]
         for family, names in FAMILIES.items()
     }
     best = {
         family: {measure: min(these, key=lambda row: float(getattr(row, measure))) for measure in MEASURES}
-        for family, these in rivals.items()
+        for family, these in baselines.items()
     }
     lower = {
         family: {name: 1.0 - getattr(platform, name) / max(getattr(row, name), 1e-9) for name, row in rows_of.items()}

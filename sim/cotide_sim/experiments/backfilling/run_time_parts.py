@@ -21,8 +21,8 @@ from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import Ints, RunLog, codes, event_order
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, RATED, TREES_RATED
 from cotide_predictors.run_time.regression import regressed, table_4_1
+from cotide_predictors.run_time.reliability.baselines import BASELINES
 from cotide_predictors.run_time.reliability.estimation import PREDICTABLE, reliability_features, rolling_reliability
-from cotide_predictors.run_time.reliability.rivals import RIVALS
 from cotide_predictors.run_time.rolling import Progress, rolling_distributions
 from cotide_predictors.run_time.scores import Score, accuracy, score
 from cotide_predictors.run_time.tree_features import TreeFeatures, tree_features
@@ -199,7 +199,7 @@ PARTS: Final[Mapping[str, Part]] = MappingProxyType(
         "online-regression": _regression,
         "trees": _trees,
         **{name: partial(_replay, name) for name in FORECASTS_OF_REPLAYS},
-        **{f"reliability by {name}": partial(_rule, name) for name in RIVALS},
+        **{f"reliability by {name}": partial(_rule, name) for name in BASELINES},
         "importances": _importances,
     }
 )

@@ -1,1 +1,1 @@
-"""Capacity in time: container-based provisioning compared with its rivals (Zhang and Boutaba 2014, sec. III)."""
+"""Capacity in time: container-based provisioning compared with its baselines (Zhang and Boutaba 2014, sec. III)."""

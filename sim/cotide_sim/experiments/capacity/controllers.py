@@ -1,4 +1,4 @@
-"""The controllers of the capacity experiment: container-based provisioning in its forms, and its rivals.
+"""The controllers of the capacity experiment: container-based provisioning in its forms, and its baselines.
 
 Made by `contenders` for each scenario; each looks at the park once a step and returns the wanted machines of each type.
 All except plain Harmony, packing and those that switch nothing have the two rules of the first step (`FirstStep`).
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.provisioning import rivals
+from cotide_core.provisioning import baselines
 from cotide_core.provisioning.capacity_model import PROBABILITIES, CapacityModel, Outlook, Park
 from cotide_core.provisioning.capacity_plan import CapacityPlan, plan_capacity
 from cotide_core.provisioning.capacity_program import CapacityProgram
@@ -226,7 +226,7 @@ class Oblivious:
         """Return machines for the highest 95 % quantile until a machine started now is up."""
         soon = self._own.containers(park, step)[:2, :, PROBABILITIES.index(0.95)].max(axis=0)
         sizes = np.array([self._learned.sizes[group] for group, _ in self._learned.demand.labels_])
-        return self._first_step.raised(rivals.oblivious(_fleet(park), self._reserve * (soon @ sizes)), park), None
+        return self._first_step.raised(baselines.oblivious(_fleet(park), self._reserve * (soon @ sizes)), park), None
 
 
 class Reactive:
@@ -244,7 +244,7 @@ class Reactive:
         del step
         on = park.machines.state == kernel.UP
         used = (park.machines.capacity[on] - park.machines.free[on]).sum(axis=0)
-        wanted = rivals.reactive(_fleet(park), used, waiting_needs(park), self._idle_watts, self._reserve)
+        wanted = baselines.reactive(_fleet(park), used, waiting_needs(park), self._idle_watts, self._reserve)
         return self._first_step.raised(wanted, park), None
 
 
@@ -272,7 +272,7 @@ class Packing:
         fleet = _fleet(park)
         spare = np.ceil((self._reserve - 1.0) * fleet.on)
         tasks = waiting_needs(park)
-        more = rivals.for_waiting(fleet, self._idle_watts, tasks) if len(tasks) else np.zeros(len(fleet.on))
+        more = baselines.for_waiting(fleet, self._idle_watts, tasks) if len(tasks) else np.zeros(len(fleet.on))
         gone = np.maximum(leaving - spare, 0.0) if not len(tasks) else np.zeros(len(fleet.on))
         return fleet.on + more - gone, None
 
@@ -291,10 +291,10 @@ class Unchanging:
         return self._machines, None
 
 
-def _fleet(park: MachinePark) -> rivals.Fleet:
+def _fleet(park: MachinePark) -> baselines.Fleet:
     capacity = np.array([kind.capacity for kind in park.types])
     count = np.array([float(kind.count) for kind in park.types])
-    return rivals.Fleet(capacity, count, park.counts(kernel.BOOTING, kernel.UP), park.order_by_efficiency)
+    return baselines.Fleet(capacity, count, park.counts(kernel.BOOTING, kernel.UP), park.order_by_efficiency)
 
 
 def waiting_needs(park: MachinePark) -> Floats:

@@ -232,7 +232,7 @@ def _row(load: str, goal: float, name: str, own: float, setting: float, tuned: P
 
 
 def missed_in_traces(rows: Sequence[TraceRow]) -> list[str]:
-    """Return the bars that ours misses on a set, and the rivals with fewer node-hours at a goal that they keep."""
+    """Return the bars that ours misses on a set, and the baselines with fewer node-hours at a goal that they keep."""
     missed = []
     optimum = next(row.saved for row in rows if row.rule == OPTIMUM)
     for goal in GOALS:

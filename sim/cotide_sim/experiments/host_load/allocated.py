@@ -187,9 +187,9 @@ def _played(seed: int) -> Shadows:
     return shadows
 
 
-def _point(name: str, errors: list[Floats], used: Floats, rivals: int) -> PointRow:
+def _point(name: str, errors: list[Floats], used: Floats, baselines: int) -> PointRow:
     squares = np.array([float((error**2).mean()) for error in errors])
-    mean, low, high = interval(squares - used, rivals)
+    mean, low, high = interval(squares - used, baselines)
     short = np.concatenate([np.maximum(-error, 0.0) for error in errors])
     return PointRow(name, float(squares.mean()), float((short > 1e-9).mean()), float(short.mean()), mean, low, high)
 

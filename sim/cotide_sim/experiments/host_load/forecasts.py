@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.host_load import baselines as rivals
+from cotide_predictors.host_load import baselines
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.arma_fit import fit_group
 from cotide_predictors.host_load.feedback_ar import FeedbackAr
@@ -117,14 +117,14 @@ def run_set(series: LoadSeries, *, seed: int, workers: int = 0, progress: Progre
     progress(f"{series.name}: forecasting {load.shape[1]} slots of {len(load)} hosts")
     plain, corrected, feedback, ours = _forecast(load, parameters)
     simple = {
-        "last value": rivals.last_value(load),
-        "mean": rivals.running_mean(load),
-        "exponential smoothing": rivals.exponential_smoothing(load),
+        "last value": baselines.last_value(load),
+        "mean": baselines.running_mean(load),
+        "exponential smoothing": baselines.exponential_smoothing(load),
         WHOLE: np.ones(load.shape),
         NOTHING: np.zeros(load.shape),
     }
-    progress(f"{series.name}: rivals")
-    p90, p99 = ({**simple, **_rival_quantiles(load, level)} for level in (0.9, 0.99))
+    progress(f"{series.name}: baselines")
+    p90, p99 = ({**simple, **_baseline_quantiles(load, level)} for level in (0.9, 0.99))
     scored = np.isfinite(load) & np.isfinite(plain)
     scored[:, :warm_up] = False
     for found in (*simple.values(), *p90.values()):
@@ -192,10 +192,10 @@ def _forecast(load: Floats, parameters: ArmaParameters) -> tuple[Floats, Floats,
     return plain, corrected, fed, ours
 
 
-def _rival_quantiles(load: Floats, level: float) -> dict[str, Floats]:
-    sigma, percentile = rivals.n_sigma(load, level), rivals.decayed_percentile(load, level)
+def _baseline_quantiles(load: Floats, level: float) -> dict[str, Floats]:
+    sigma, percentile = baselines.n_sigma(load, level), baselines.decayed_percentile(load, level)
     found = (sigma, percentile, np.maximum(sigma, percentile))
-    return dict(zip(rivals.QUANTILES, found, strict=True))
+    return dict(zip(baselines.QUANTILES, found, strict=True))
 
 
 def _cut(found: Floats) -> Floats:

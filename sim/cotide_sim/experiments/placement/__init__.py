@@ -1,1 +1,1 @@
-"""Capacity in place: servers over data centres by predictive control, and rivals (Zhang and Boutaba 2014, sec. II)."""
+"""Capacity in place: servers by data centre, predictive control and baselines (Zhang and Boutaba 2014, sec. II)."""

@@ -1,4 +1,4 @@
-"""The controllers of the placement experiment: predictive control in its forms, and its rivals.
+"""The controllers of the placement experiment: predictive control in its forms, and its baselines.
 
 Made by `experiment`; each returns once a step the number of servers by data centre and the split of requests.
 Invariant: only the oracle knows future requests and prices.

@@ -56,7 +56,7 @@ PAPER: Final[dict[str, tuple[float, ...]]] = {
 ALONE: Final = "service alone"
 POLICIES: Final = {"fifo": "fifo-guarded", "random": "random-guarded", "qpsm": "qpsm"}
 """The policy of the engine that plays each strategy."""
-RIVALS: Final = ("fifo", "random")
+BASELINES: Final = ("fifo", "random")
 OWN: Final = "qpsm"
 INACTIVE: Final = ("fifo", "fifo, no guard", ALONE)
 """Contenders that must miss a bar in the place of ours: one that changes nothing, one that accepts each job, and one
@@ -211,7 +211,7 @@ def run(
     named = [row for row in rows if row.strategy in POLICIES]
     unjudged = tuple(rate for rate in rates if not any(row.deployed for row in named if row.rate == rate))
     judged = [row for row in rows if row.rate not in unjudged]
-    gains = tuple(_gain(judged, OWN, rival) for rival in RIVALS)
+    gains = tuple(_gain(judged, OWN, rival) for rival in BASELINES)
     mixes, threshold = verdict_mixes(rates, interference), SchedulerConfig().qos_risk_threshold
     asked = {"qpsm": models.qos_model, **{name: spoil(models.qos_model) for name, spoil in MISLED.items()}}
     wrong = tuple(misjudged(name, qos, mixes, interference, threshold) for name, qos in asked.items())
@@ -282,7 +282,7 @@ def misses_of(rows: Sequence[Row], contender: str) -> list[str]:
     """
     out = []
     for row in rows:
-        if row.strategy not in RIVALS:
+        if row.strategy not in BASELINES:
             continue
         own = next(other for other in rows if other.rate == row.rate and other.strategy == contender)
         where = f"at {row.rate:,} requests/s"
@@ -294,7 +294,7 @@ def misses_of(rows: Sequence[Row], contender: str) -> list[str]:
         if own.violations > row.violations:
             over = f"{own.violations:.1%} of the time, {row.strategy} {row.violations:.1%}"
             out.append(f"{where} {contender} is over the limit {over}")
-    for gain in (_gain(rows, contender, rival) for rival in RIVALS):
+    for gain in (_gain(rows, contender, rival) for rival in BASELINES):
         if gain.ours < gain.paper:
             below = f"by {gain.ours:.1%} on average, the paper by {gain.paper:.1%}"
             out.append(f"{contender} is below {gain.rival} {below}")

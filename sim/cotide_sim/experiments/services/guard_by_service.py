@@ -4,7 +4,7 @@ thousandth.
 Called by ``cotide experiment services``. Two waves of unlike services (`population`): the second appears when the first
 has a thousand samples of each. At each age all contenders learn from the same samples and judge the same rows, of cells
 that no service learned from, in no table. A node is refused where a contender's probability is above the guard's
-threshold. The rivals by service choose their settings on held-out cells of the service's own samples
+threshold. The baselines by service choose their settings on held-out cells of the service's own samples
 (`evaluation.trial_choice`); ours runs as it ships. Two contenders refuse and accept everything.
 Invariant: same tables, seeds and settings, same numbers; the services are those of the first seed, the others draw
 other samples and other cells.
@@ -28,7 +28,7 @@ from cotide_core.errors import ModelError
 from cotide_core.forecasting.heuristics import HeuristicQos
 from cotide_core.forecasts import MixBatch, QosForecaster, QosSamples
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.evaluation.baselines import ACCEPT_ALL, PAPER_TREES, RATE_ONLY, REFUSE_ALL, QosRival
+from cotide_predictors.evaluation.baselines import ACCEPT_ALL, PAPER_TREES, RATE_ONLY, REFUSE_ALL, QosBaseline
 from cotide_predictors.evaluation.baselines import LOGISTIC as LOGISTIC_METHOD
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.qos.mixes import take_mixes
@@ -149,7 +149,7 @@ def _outcomes(seed: int, age: int, wave: _Wave, known: list[Measured], seen: lis
             POOLED: pooled.unbounded_probability(asked),
         }
         for name, method in METHODS.items():
-            rival = QosRival(method=method, limit_milliseconds=limit, random_state=seed)
+            rival = QosBaseline(method=method, limit_milliseconds=limit, random_state=seed)
             probabilities[name] = rival.fit(*own).violation_probability(asked)
         broken = latency > limit
         outcomes += [

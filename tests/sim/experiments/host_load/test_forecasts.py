@@ -1,4 +1,4 @@
-"""Experiment host-load: nobody sees the future, scores by hand, rivals as published, bars reached."""
+"""Experiment host-load: nobody sees the future, scores by hand, baselines as published, bars reached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from repository import ROOT
 
-from cotide_predictors.host_load import baselines as rivals
+from cotide_predictors.host_load import baselines
 from cotide_sim.experiments.host_load.forecasts import (
     BEST_RIVAL,
     COVERAGE_BAND,
@@ -42,27 +42,27 @@ def test_no_forecast_sees_its_own_slot_or_a_later_one() -> None:
         assert np.array_equal(one[:, :301], other[:, :301], equal_nan=True)
         assert not np.array_equal(one[:, 302:], other[:, 302:], equal_nan=True)
     for rival in (
-        rivals.last_value,
-        rivals.running_mean,
-        rivals.exponential_smoothing,
-        lambda series: rivals.n_sigma(series, 0.99),
-        lambda series: rivals.decayed_percentile(series, 0.99),
+        baselines.last_value,
+        baselines.running_mean,
+        baselines.exponential_smoothing,
+        lambda series: baselines.n_sigma(series, 0.99),
+        lambda series: baselines.decayed_percentile(series, 0.99),
     ):
         assert np.array_equal(rival(load)[:, :301], rival(changed)[:, :301], equal_nan=True)
 
 
 def test_rivals_by_hand() -> None:
     series = np.array([[0.2, 0.4, np.nan, 0.6, 0.0]])
-    assert np.array_equal(rivals.last_value(series), [[np.nan, 0.2, 0.4, 0.4, 0.6]], equal_nan=True)
-    assert rivals.running_mean(series)[0, 1:] == pytest.approx([0.2, 0.3, 0.3, 0.4])
+    assert np.array_equal(baselines.last_value(series), [[np.nan, 0.2, 0.4, 0.4, 0.6]], equal_nan=True)
+    assert baselines.running_mean(series)[0, 1:] == pytest.approx([0.2, 0.3, 0.3, 0.4])
     # 0.2; 0.2 + 0.5 * 0.2 = 0.3; a gap; 0.3 + 0.5 * 0.3 = 0.45.
-    assert rivals.exponential_smoothing(series, smoothing=0.5)[0, 1:] == pytest.approx([0.2, 0.3, 0.3, 0.45])
+    assert baselines.exponential_smoothing(series, smoothing=0.5)[0, 1:] == pytest.approx([0.2, 0.3, 0.3, 0.45])
     # Mean 0.3, standard deviation 0.1 over the first two.
-    assert rivals.n_sigma(series, 0.99)[0, 3] == pytest.approx(0.3 + 0.23263478740408408)
+    assert baselines.n_sigma(series, 0.99)[0, 3] == pytest.approx(0.3 + 0.23263478740408408)
     # Two of the last two slots: 0.4 left the window of two by its gap, 0.6 alone is left.
-    assert rivals.n_sigma(series, 0.99, slots=2)[0, 4] == pytest.approx(0.6)
+    assert baselines.n_sigma(series, 0.99, slots=2)[0, 4] == pytest.approx(0.6)
     # Upper edge of the bin of half a percent that 0.6 falls into.
-    assert rivals.decayed_percentile(series, 0.99)[0, 4] == pytest.approx(0.605)
+    assert baselines.decayed_percentile(series, 0.99)[0, 4] == pytest.approx(0.605)
 
 
 def test_pinball_loss_by_hand() -> None:

@@ -11,15 +11,15 @@ from run_logs import small_log, with_longer_run
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import RunLog, codes, event_order
 from cotide_predictors.run_time.regression import FEATURES, regressed, table_4_1
-from cotide_predictors.run_time.reliability.estimation import Completed, rolling_reliability
-from cotide_predictors.run_time.reliability.rivals import (
+from cotide_predictors.run_time.reliability.baselines import (
+    BASELINES,
     NEIGHBOURS,
     PRINTED_FEATURES,
-    RIVALS,
     importances,
     nearest_neighbours,
     printed_columns,
 )
+from cotide_predictors.run_time.reliability.estimation import Completed, rolling_reliability
 from cotide_predictors.run_time.scores import accuracy
 
 CHANGED_JOB = 150
@@ -35,10 +35,10 @@ def columns_of(log: RunLog) -> tuple[np.ndarray, np.ndarray]:
 
 
 def estimated(name: str, log: RunLog) -> np.ndarray:
-    return rolling_reliability(log, *columns_of(log), learn=RIVALS[name])
+    return rolling_reliability(log, *columns_of(log), learn=BASELINES[name])
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_a_job_that_is_not_over_moves_no_estimate(name: str) -> None:
     log = small_log()
     changed, unmoved = with_longer_run(log, CHANGED_JOB)
@@ -48,7 +48,7 @@ def test_a_job_that_is_not_over_moves_no_estimate(name: str) -> None:
     assert np.all((before >= 0.0) & (before <= 1.0))
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_the_law_breaks_where_runs_are_told_before_they_are_over(name: str) -> None:
     log = small_log()
     late = log.finish_seconds.copy()
@@ -59,14 +59,14 @@ def test_the_law_breaks_where_runs_are_told_before_they_are_over(name: str) -> N
     assert np.any(estimates[0][unmoved] != estimates[1][unmoved])
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_an_estimate_tells_a_steady_user_from_a_wild_one(name: str) -> None:
     generator = np.random.default_rng(2)
     wild = generator.integers(0, 2, 800)
     run = np.where(wild == 1, np.exp(generator.uniform(3, 9, 800)), 600.0)
     forecast = np.full(800, 600.0)
     columns = np.column_stack([wild * 5.0, generator.normal(size=800)])
-    estimate = RIVALS[name](Completed(columns[:600], forecast[:600], run[:600]), 0)(columns[600:], forecast[600:])
+    estimate = BASELINES[name](Completed(columns[:600], forecast[:600], run[:600]), 0)(columns[600:], forecast[600:])
     assert estimate[wild[600:] == 0].mean() > estimate[wild[600:] == 1].mean() + 0.1
 
 

@@ -71,7 +71,7 @@ def nearest_neighbours(done: Completed, seed: int) -> Estimate:
     return estimate
 
 
-RIVALS: Final[Mapping[str, Learn]] = MappingProxyType(
+BASELINES: Final[Mapping[str, Learn]] = MappingProxyType(
     {"gradient boosting": boosted, "decision tree": decision_tree, "cnk": nearest_neighbours}
 )
 """The columns of Table 4.2."""
