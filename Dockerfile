@@ -3,14 +3,14 @@ ARG PYTHON=3.11.11-slim-bookworm
 
 FROM python:${PYTHON} AS build
 WORKDIR /source
-COPY pyproject.toml constraints.txt hashes.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt requirements.lock README.md LICENSE ./
 COPY operator operator
 COPY predictors predictors
 COPY sim sim
 # A prefix of its own makes one directory to copy. What comes from an index is pinned by hash as well, so that no index
 # decides what goes in; then ourselves, with nothing beside.
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-compile \
-      --prefix=/install --require-hashes --no-deps --requirement hashes.txt
+      --prefix=/install --require-hashes --no-deps --requirement requirements.lock
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-compile \
       --prefix=/install --no-deps --constraint constraints.txt .
 # Tests of libraries are a seventh of all that they bring, and no program here runs them.

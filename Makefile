@@ -200,7 +200,7 @@ wheel: setup ## Build the wheel into dist
 
 sbom: setup ## Write the parts list of the wheel and the image (CycloneDX) into build/sbom
 	@mkdir -p build/sbom
-	$(BIN)/cyclonedx-py requirements hashes.txt --pyproject pyproject.toml --mc-type application --output-reproducible \
+	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible \
 	  --output-format JSON --output-file build/sbom/cotide.cdx.json
 
 IMAGE ?=

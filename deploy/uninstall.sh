@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Takes Cotide off a cluster without trace: docs/operations.md. Needs kubectl with an administrator's rights, and works
+# Takes Cotide off a cluster without trace: docs/install.md. Needs kubectl with an administrator's rights, and works
 # whether or not the operator still runs. Running it twice does no harm.
 # Usage: deploy/uninstall.sh [--yes] [--scheduler-name NAME]...   (without --yes it only says what it would do; KUBECONFIG
 # names the cluster; NAME: one of schedulerNames, cotide if none is given)

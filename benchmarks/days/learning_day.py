@@ -54,7 +54,7 @@ WORKLOADS: Final = f"/apis/cotide.dev/v1alpha1/namespaces/{NAMESPACE}/workloads"
 STORE: Final = "/api/v1/namespaces/cotide-system/configmaps"
 KEPT: Final = f"cotide-learned-samples.{NAMESPACE}"
 BASES: Final = (0.05, 0.2)
-"""Milliseconds that the modelled service takes alone (docs/simulation.md); others are multiples of it."""
+"""Milliseconds that the modelled service takes alone (docs/research/simulation.md); others are multiples of it."""
 JOB_TYPES: Final = ("aggregate", "grep", "join", "md5", "sample", "select", "sort", "wordcount")
 COURSE: Final = (0.25, 0.2, 0.15, 0.2, 0.35, 0.6, 0.8, 0.9, 1.0, 0.85, 0.6, 0.4)
 """Share of a service's peak, two hours each (chosen: quiet at night, busiest in the afternoon)."""

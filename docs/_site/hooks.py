@@ -13,31 +13,50 @@ import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from results import read_results, result_pages
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECTIONS: Final = {
-    "Tutorial": ("tutorial", "adoption"),
-    "How-to": (
-        "operations", "kind", "monitoring", "admission", "reclaimed-capacity", "node-agent", "sweeps",
-        "emulator", "chaos", "testing", "releases", "sizing",
+    "Start": ("quickstart", "install", "compatibility"),
+    "Guide": (
+        "guide/concepts", "guide/policies", "guide/workloads-and-jobs", "guide/predictions", "guide/explain",
+        "guide/monitoring", "guide/operations", "guide/configuration", "guide/adoption", "guide/kind", "guide/tenancy",
+        "guide/upgrades",
+    ),
+    "Features": (
+        "features/reclaimed-capacity", "features/node-agent", "features/gangs", "features/preemption",
+        "features/phases", "features/consolidation", "features/capacity", "features/placement", "features/extender",
+        "features/admission", "features/profile",
+    ),
+    "Research": (
+        "research/quickstart", "research/traces", "research/simulation", "research/experiments",
+        "research/predictor-lab", "research/write-a-policy", "research/write-a-predictor", "research/emulator",
     ),
     "Reference": (
-        "reference-configuration", "reference-command", "reference-resources", "reference-metrics", "configuration",
-        "policies", "compatibility", "glossary", "references",
+        "reference/configuration", "reference/command", "reference/resources", "reference/metrics",
+    ),
+    "Design": (
+        "design/architecture", "design/slack", "design/qos-model", "design/forecasts", "design/live-plans",
+        "design/phases", "design/consolidation", "design/capacity", "design/offline", "design/bounds",
+        "design/testing", "design/benchmarks", "design/references",
     ),
 }  # fmt: skip
-"""Pages by section, in order; every other page is an explanation."""
+"""Pages by section, in order. Pages of results follow, one for each file of figures."""
+
+
+OUTSIDE: Final = re.compile(
+    r"\[([^\]]*)\]\((?:\.\./)*(?:LICENSE|[A-Z_]+\.md|(?:deploy|examples|operator|predictors|sim|tests|benchmarks)/)[^)]*\)"
+)
+"""Links to files of the repository outside the docs."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Fill the nav: the sections above, and all other pages as explanations."""
-    docs = Path(config["docs_dir"])
-    named = {page for pages in SECTIONS.values() for page in pages}
-    there = {path.stem for path in docs.glob("*.md")}
+    """Fill the nav: the sections above, then the results."""
     nav: list[Any] = [{"Home": "index.md"}]
     for section, pages in SECTIONS.items():
-        nav.append({section: [f"{page}.md" for page in pages if page.startswith("reference-") or page in there]})
-    nav.append({"Explanation": [f"{page}.md" for page in sorted(there - named)]})
+        nav.append({section: [f"{page}.md" for page in pages]})
+    results = ["results/index.md", *(f"results/{name}.md" for name in read_results(ROOT / "docs" / "results"))]
+    nav.append({"Results": results})
     config["nav"] = nav
     return config
 
@@ -47,10 +66,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     readme = (ROOT / "README.md").read_text()
     pages = {
         "index.md": re.sub(r"\]\(docs/", "](", readme),
-        "reference-metrics.md": metrics_page(),
-        "reference-command.md": command_page(),
-        "reference-resources.md": resources_page(),
-        "reference-configuration.md": configuration_page(),
+        "reference/metrics.md": metrics_page(),
+        "reference/command.md": command_page(),
+        "reference/resources.md": resources_page(),
+        "reference/configuration.md": configuration_page(),
+        **result_pages(read_results(ROOT / "docs" / "results")),
     }
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
@@ -58,13 +78,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Show files of the repository that are no pages by their paths."""
+    """Show files of the repository that are no pages by their names."""
     del page, config, files
-    return re.sub(r"\[([^\]]*)\]\((?:\.\./|LICENSE|CHANGELOG|SECURITY)[^)]*\)", _path_of, markdown)
-
-
-def _path_of(match: re.Match[str]) -> str:
-    return match.group(1)
+    return OUTSIDE.sub(lambda link: link.group(1), markdown)
 
 
 def metrics_page() -> str:
@@ -137,14 +153,20 @@ def configuration_page() -> str:
     from cotide_operator.config.settings import Settings
 
     schema = Settings.model_json_schema(by_alias=True)
-    out = ["# All settings", "", "Generated from the models; [configuration.md](configuration.md) explains them.", ""]
+    out = [
+        "# All settings",
+        "",
+        "Generated from the models; [Configuration](../guide/configuration.md) explains the choices.",
+        "",
+    ]
     out += ["| setting | type | default | meaning |", "|---|---|---|---|"]
 
     def walk(node: dict[str, Any], path: str, seen: tuple[str, ...]) -> None:
         for name, field in node.get("properties", {}).items():
             target, ref = field, None
             for candidate in (field, *field.get("allOf", ()), *field.get("anyOf", ())):
-                ref = candidate.get("$ref", ref)
+                for inside in (candidate, candidate.get("items"), candidate.get("additionalProperties")):
+                    ref = inside.get("$ref", ref) if isinstance(inside, dict) else ref
             where = f"{path}{name}"
             if ref is not None:
                 key = ref.rsplit("/", 1)[-1]
@@ -163,4 +185,4 @@ def configuration_page() -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|").replace("``", "`")

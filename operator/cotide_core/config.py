@@ -112,7 +112,7 @@ def slack_knobs(policy: str) -> HierarchicalConfig:
     """Return the default knobs of a policy.
 
     `predictive` has no preemption and keeps no room free of gratis pods for future batch pods: each loses or delays
-    more work than it brings forward (docs/policies.md).
+    more work than it brings forward (docs/results/joint.json).
     """
     if policy in RUN_TIME_POLICIES:
         return HierarchicalConfig(victims="none", gratis_subtracts="held")
@@ -189,7 +189,7 @@ class SchedulerConfig:
     seed : of the random policies.
     qos_risk_threshold : highest accepted probability of breaking a latency limit, in [0, 1]. Far below the
         classifier's neutral 0.5: the guard sees today's rate, and rates rise while a job runs. Chosen by runs in
-        virtual time (docs/simulation.md): 0.3 gave two to four times the violations for 5-15 % less waiting.
+        virtual time (docs/results/simulation.json): 0.3 gave two to four times the violations for 5-15 % less waiting.
     backoff_initial_seconds, backoff_max_seconds : wait after the first failed attempt, doubled by each further one
         up to the maximum (kube-scheduler's 1 s and 10 s).
     unschedulable_flush_seconds : a pod that waits for an event is tried again after this time. kube-scheduler takes 300

@@ -12,7 +12,7 @@ from poison_run import PoisonRun, Script, timeless
 
 LATER_SECONDS = 2.0
 """That a step may take longer than the longest without the pill; chosen: above what a busy machine adds to a step of
-some 50 ms, and far below what each of the pills once cost (docs/tenancy.md)."""
+some 50 ms, and far below what each of the pills once cost (docs/guide/tenancy.md)."""
 
 
 def test_a_poison_pill_changes_nothing_for_others(pill_seed: int, observe: Observe) -> None:

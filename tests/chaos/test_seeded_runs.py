@@ -1,6 +1,6 @@
 """Whatever breaks, in whatever order: nothing beyond capacity, nothing twice, nothing lost.
 
-More of them: ``make test-chaos``, or with ``--chaos-runs N --chaos-seed S``; see docs/chaos.md.
+More of them: ``make test-chaos``, or with ``--chaos-runs N --chaos-seed S``; see docs/design/testing.md.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from pages import pages
 from repository import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCRIPT = re.compile(r"\bpython ((?:-m cotide_[\w.]+)|(?:(?:benchmarks|tests)/[\w/]+\.py))((?:[^`\n#|]|\n(?=--))*)")
 """A line, and further ones that begin with an option."""
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -52,5 +52,6 @@ def test_a_script_or_an_option_that_there_is_not_is_found(text: str, wrong: list
 
 
 def test_scripts_of_pages_and_their_options_are_there() -> None:
-    assert sum(len(SCRIPT.findall(page.read_text())) for page in PAGES) > 20
-    assert {page.name: wrong for page in PAGES if (wrong := unknown(page.read_text()))} == {}
+    shown = pages()
+    assert sum(len(SCRIPT.findall(text)) for text in shown.values()) > 20
+    assert {page: wrong for page, text in shown.items() if (wrong := unknown(text))} == {}

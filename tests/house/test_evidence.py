@@ -1,7 +1,8 @@
-"""Each figure that the README states is on the page of evidence, with the command that could have refuted it."""
+"""Each figure that the README states is among the results, with the command that could have refuted it."""
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -13,6 +14,7 @@ VERSION_OR_YEAR = re.compile(r"\b(?:Python|Kubernetes|port) \d+(?:\.\d+)*|\b[A-Z
 NUMBER = r"\d(?:[\d,.]*\d)?"
 UNIT = r" ?%|(?: simulated)? (?:ms|milliseconds|s|seconds|minutes|h|hours|KiB|MiB|GiB|KB|MB|GB|times|nodes|pods)\b"
 FIGURE = re.compile(rf"(?<![\w.-])({NUMBER})(?:(?:-| to )({NUMBER}))?({UNIT})?(?![\w])")
+RESULT = ROOT / "docs" / "results" / "readme-figures.json"
 CELLS = ("figure", "what it says", "command", "machine", "date", "range")
 
 
@@ -28,15 +30,10 @@ def figures(text: str) -> list[str]:
 
 
 def evidence() -> list[dict[str, str]]:
-    """The rows of the page's table."""
-    lines = (ROOT / "docs" / "evidence.md").read_text().splitlines()
-    begin = lines.index(f"| {' | '.join(CELLS)} |")
-    rows = []
-    for line in lines[begin + 2 :]:
-        if not line.startswith("|"):
-            break
-        rows.append(dict(zip(CELLS, (cell.strip() for cell in line.strip("|").split("|")), strict=True)))
-    return rows
+    """The rows of the table of the README's figures."""
+    runs = json.loads(RESULT.read_text(encoding="utf-8"))["runs"]
+    tables = [table for run in runs for table in run["tables"] if tuple(table["columns"]) == CELLS]
+    return [dict(zip(CELLS, row, strict=True)) for table in tables for row in table["rows"]]
 
 
 @pytest.mark.parametrize(
@@ -55,11 +52,11 @@ def test_a_figure_is_a_number_that_names_nothing(text: str, found: list[str]) ->
     assert figures(text) == found
 
 
-def test_every_figure_of_the_readme_is_on_the_page_of_evidence() -> None:
+def test_every_figure_of_the_readme_is_among_the_results() -> None:
     stated = set(figures((ROOT / "README.md").read_text()))
     shown = {figure for row in evidence() for figure in figures(row["figure"])}
-    assert stated - shown == set(), "in README.md, and without a row in docs/evidence.md"
-    assert shown - stated == set(), "in docs/evidence.md, and no longer in README.md"
+    assert stated - shown == set(), "in README.md, and without a row in docs/results/readme-figures.json"
+    assert shown - stated == set(), "in docs/results/readme-figures.json, and no longer in README.md"
 
 
 def test_every_row_of_evidence_is_whole() -> None:

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from pages import pages
 from repository import ROOT
 
 from cotide_cli.main import cotide
 
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = pages()
 CODE = ("operator", "predictors", "sim", "tests", "benchmarks", "deploy", "examples")
 A_FILE = re.compile(r"`([\w./-]+\.(?:py|sh))`")
 OF_THE_READER = {"my_policy.py", "./my_policy.py", "./mine.py", "mine.py"}
@@ -25,17 +26,17 @@ WINGS = ("cotide_core", "cotide_operator", "cotide_cli", "cotide_predictors", "c
 def test_files_that_pages_name_are_there() -> None:
     there = [str(path.relative_to(ROOT)) for root in CODE for path in (ROOT / root).rglob("*") if path.is_file()]
     missing = [
-        f"{page.name}: {name}"
-        for page in PAGES
-        for name in A_FILE.findall(page.read_text())
+        f"{page}: {name}"
+        for page, text in PAGES.items()
+        for name in A_FILE.findall(text)
         if name not in OF_THE_READER and not any(f"/{one}".endswith(f"/{name}") for one in there)
     ]
     assert missing == []
 
 
 def test_the_map_names_every_wing() -> None:
-    pages = (ROOT / "docs" / "architecture.md").read_text().splitlines()
-    rows = {package: next(line for line in pages if f"| `{package}` |" in line) for package in WINGS}
+    lines = PAGES["docs/design/architecture.md"].splitlines()
+    rows = {package: next(line for line in lines if f"| `{package}` |" in line) for package in WINGS}
     folders = {path.name: path for root in ("operator", "predictors", "sim") for path in (ROOT / root).glob("*/")}
     unnamed = [
         f"{package}: {wing.name}"
@@ -48,20 +49,20 @@ def test_the_map_names_every_wing() -> None:
 
 def test_targets_of_make_that_pages_name_are_there() -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {(page.name, target) for page in PAGES for target in A_TARGET.findall(page.read_text())}
+    named = {(page, target) for page, text in PAGES.items() for target in A_TARGET.findall(text)}
     assert sorted((page, target) for page, target in named if target not in targets) == []
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Commands that pages show: where, and their words."""
-    for page in PAGES:
-        for found in A_COMMAND.findall(page.read_text()):
-            text = found.replace("\\\n", " ")
+    for page, text in PAGES.items():
+        for found in A_COMMAND.findall(text):
+            command = found.replace("\\\n", " ")
             try:
-                words = shlex.split(text)
+                words = shlex.split(command)
             except ValueError:  # a quotation that goes on elsewhere: the options before it count
-                words = text.split()
-            yield page.name, words
+                words = command.split()
+            yield page, words
 
 
 def unknown(words: list[str]) -> str | None:

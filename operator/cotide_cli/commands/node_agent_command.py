@@ -1,4 +1,4 @@
-"""``cotide node-agent``: the optional agent of one node (docs/node-agent.md).
+"""``cotide node-agent``: the optional agent of one node (docs/features/node-agent.md).
 
 Runs until SIGTERM or SIGINT and leaves the kernel's defaults behind. Exit codes: 0 after a signal, 1 after a failure, 2
 for a mistake in options.

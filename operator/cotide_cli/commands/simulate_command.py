@@ -132,8 +132,8 @@ class FileOptions:
         "policy_files",
         multiple=True,
         metavar="FILE[:NAME]",
-        help="Replay under a policy of your own, next to the others; repeatable. docs/replay.md describes what it must "
-        "define.",
+        help="Replay under a policy of your own, next to the others; repeatable. "
+        "docs/research/write-a-policy.md describes what it must define.",
     ),
     grouped(
         "--runtime",

@@ -106,7 +106,8 @@ class MachineOptions:
         "policy_files",
         multiple=True,
         metavar="FILE[:NAME]",
-        help="Sweep a policy of your own, next to the others; repeatable. docs/replay.md describes its contents.",
+        help="Sweep a policy of your own, next to the others; repeatable. docs/research/write-a-policy.md describes "
+        "its contents.",
     ),
     grouped("--runtime", "runtimes", default="request", show_default=True, metavar="NAME,NAME,..."),
 )

@@ -27,7 +27,7 @@ DEFAULT_LEVEL = 0.25
 
 
 @click.command("capacity")
-@click.option("--data", type=DataFolder(), help="Directory of the public traces (docs/capacity.md).")
+@click.option("--data", type=DataFolder(), help="Directory of the public traces (docs/research/experiments.md).")
 @click.option(
     "--trace", "traces", type=click.Choice(["google2011", "alibaba2017", "openb"]), multiple=True, help="Only these."
 )

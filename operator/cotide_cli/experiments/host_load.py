@@ -28,7 +28,7 @@ _NUMBER: Final = ".6f"
 
 
 @click.command("host-load")
-@click.option("--data", type=DataFolder(), help="Directory of the public traces (docs/host-load.md).")
+@click.option("--data", type=DataFolder(), help="Directory of the public traces (docs/research/experiments.md).")
 @click.option(
     "--series",
     "own",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("phases")
-@click.option("--data", type=DataFolder(), help="Directory of SWIM's Facebook logs (docs/phases.md).")
+@click.option("--data", type=DataFolder(), help="Directory of SWIM's Facebook logs (docs/design/phases.md).")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="The first seed.")
 @click.option("--seeds", type=click.IntRange(1, 100), default=5, show_default=True, help="How many seeds from it on.")
 @click.option("--multiples", default="2,4,6,8,10", show_default=True, help="Jobs of each benchmark, by commas.")
@@ -109,7 +109,9 @@ def _print(report: Report) -> None:
         f" {_interval_text(report.puma_same_order, '.3f')} (paper: up to 24 % less, 0.76);"
         f" over task level in the order of YARN: {_interval_text(report.puma_over_task, '.3f')}"
     )
-    click.echo(f"means over {len(report.seeds)} seed(s), in brackets their 95 % interval; slowed: see docs/phases.md")
+    click.echo(
+        f"means over {len(report.seeds)} seed(s), in brackets their 95 % interval; slowed: see docs/design/phases.md"
+    )
     for contender, bars in report.inactive.items():
         click.echo(f"{contender} in the place of phases misses {bars} bar(s)")
     click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("placement")
-@click.option("--data", type=DataFolder(), help="Directory of the public traces (docs/placement.md).")
+@click.option("--data", type=DataFolder(), help="Directory of the public traces (docs/research/experiments.md).")
 @click.option(
     "--week",
     "weeks",

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @click.option(
     "--data",
     type=DataFolder(),
-    help="Directory of the public traces: interference as measured (docs/simulation.md); generated without it.",
+    help="Directory of the public traces: interference as measured (docs/research/simulation.md); generated "
+    "without it.",
 )
 @click.option("--repeats", type=REPEATS, default=10, show_default=True, help="Orders of arrival at each rate.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of all draws.")

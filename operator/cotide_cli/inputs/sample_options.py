@@ -83,7 +83,7 @@ def sample_options(tables: str, limits: str) -> Callable[[F], F]:
         "source",
         SampleOptions,
         grouped("--data", type=click.Path(path_type=Path), help="Directory of the measured co-location tables."),
-        grouped("--samples", type=click.Path(path_type=Path), help="CSV file of samples (docs/predictors.md)."),
+        grouped("--samples", type=click.Path(path_type=Path), help="CSV file of samples (docs/guide/predictions.md)."),
         grouped("--ledger", type=click.Path(path_type=Path), help="Directory of a recorded ledger."),
         grouped("--table", type=click.Choice(list(TABLE_LIMITS)), default="all", show_default=True, help=tables),
         grouped("--limit-ms", "--limits", "limits", callback=parse_limits, metavar="MS,MS,...", help=limits),

@@ -82,7 +82,7 @@ def read_job(text: str, default_millicores: int) -> BatchJob:
 
 @click.group("profile")
 def command() -> None:
-    """Measure one service next to batch work: samples, a model, a page (docs/profile.md)."""
+    """Measure one service next to batch work: samples, a model, a page (docs/features/profile.md)."""
 
 
 @command.command("active", cls=GroupedCommand)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "--config",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Configuration file with a provisioning section (docs/capacity.md).",
+    help="Configuration file with a provisioning section (docs/features/capacity.md).",
 )
 @click.option("--history", type=click.Path(path_type=Path, dir_okay=False), help="CSV of tasks that have ended.")
 @click.option("--plan", "plan_only", is_flag=True, help="Print the plan and change nothing; the default.")

@@ -9,7 +9,7 @@ of equal ones. The work is a small part of N packings, for three reasons, each e
 - a trial ends as soon as its transfer can't come below the best. The transfer is at least (emptied) - (most that can
   still stay), and the largest applications come first, so this shows early.
 
-``docs/consolidation.md`` plots items looked at and time against N.
+``docs/results/consolidation.json`` plots items looked at and time against N.
 """
 
 from __future__ import annotations

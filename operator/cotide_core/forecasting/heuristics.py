@@ -1,7 +1,7 @@
 """Forecasts without a model: conservative, monotone, from requests alone.
 
 Used through `HeuristicCatalogue` when no model was trained yet or none could be loaded; decisions name the model
-``heuristic`` then. All constants are chosen, with the measured co-location grid as a guide (docs/predictors.md).
+``heuristic`` then. All constants are chosen, with the measured co-location grid as a guide (docs/guide/predictions.md).
 """
 
 from __future__ import annotations

@@ -39,14 +39,14 @@ FIRST_DEMAND: Final = 1000.0
 """Processors of the first share (chosen)."""
 PATIENCE: Final = (5, 20)
 """Times its planned length that an unpredictable and a predictable job waits before it gets a reservation (chosen among
-2 to 40, see docs/replay.md).
+2 to 40, see docs/design/live-plans.md).
 """
 PATIENCE_SECONDS: Final = 10 * 86_400
 """Wait after which a job gets a reservation in any case. Chosen among 1, 3, 5, 7 and 10 days: the longest waits of two
-logs halve, means rise by at most 5 %, see docs/hybrid-platform.md.
+logs halve, means rise by at most 5 %, see docs/design/live-plans.md.
 """
 RESERVED: Final = 2
-"""Reservations of each kind that a round makes (chosen among 1, 2 and 4, see docs/replay.md)."""
+"""Reservations of each kind that a round makes (chosen among 1, 2 and 4, see docs/design/live-plans.md)."""
 
 
 class Shares(NamedTuple):

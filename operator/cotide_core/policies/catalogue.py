@@ -1,7 +1,7 @@
 """The registry of policies: one name, its aliases, where it runs, and its source.
 
-Read by the live engine (`build_policy`), by trace replay, by the command's help and by the table in docs/policies.md,
-so that a name has one meaning everywhere. Invariant: each name or alias belongs to one policy.
+Read by the live engine (`build_policy`), by trace replay, by the command's help and by the table in
+docs/guide/policies.md, so that a name has one meaning everywhere. Invariant: each name or alias belongs to one policy.
 """
 
 from __future__ import annotations

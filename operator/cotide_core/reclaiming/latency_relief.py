@@ -48,7 +48,7 @@ Gain = Callable[["Option", float, float, float], float]
 share of the breaks that stays without its pods, and the lost work.
 """
 BATCH_SECONDS_PER_VIOLATION_SECOND: Final = 2.0
-"""Core seconds of batch work that a second over the limit is worth (chosen by an experiment: docs/policies.md)."""
+"""Core seconds of batch work that a second over the limit is worth (chosen: docs/results/joint.json)."""
 ROUND_OPTIONS: Final = 4096
 """Most sets of victims in one cycle's question (chosen: a call of some 20 ms); the rest has its turn later."""
 

@@ -76,7 +76,7 @@ async def install(client: KubeClient) -> None:
         except ApiError as error:
             if error.status != UNPROCESSABLE:
                 raise
-            _LOG.warning("PriorityClass %s stays as it is (docs/operations.md, Priority classes): %s", name, error)
+            _LOG.warning("PriorityClass %s stays as it is (docs/install.md, Priority classes): %s", name, error)
     _LOG.info("custom resources and priority classes are installed")
 
 

@@ -23,7 +23,9 @@ class ExtenderSettings(Section):
     """A scheduler extender in the operator's process."""
 
     enabled: bool = False
+    """Whether every replica serves the extender."""
     port: int = Field(default=9444, ge=1, le=65_535)
+    """Port of the extender."""
     scheduler_names: SchedulerNames = (ASSISTED,)
     """The extender handles the pods of these schedulers. kube-scheduler sends the pods of all its profiles; the others
     keep all nodes."""
@@ -38,7 +40,9 @@ class ExtenderSettings(Section):
     """Authorities of clients' certificates; a client must then show one. With None any client that connects is
     served."""
     service_name: str = Field(default="cotide-extender", pattern=_LABEL)
+    """Service that kube-scheduler uses; its Secret is ``<serviceName>-certificate``."""
     service_namespace: str = Field(default="cotide-system", pattern=_LABEL)
+    """Namespace of that Service."""
 
     @model_validator(mode="after")
     def _knows_who_binds(self) -> ExtenderSettings:

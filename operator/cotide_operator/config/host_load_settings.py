@@ -31,10 +31,10 @@ class HostLoadSettings(Section):
     """None: on if the policy uses slack (``hierarchical``, ``predictive``) or reclaimed capacity is published."""
     quantile: float = 0.9
     """The quantile of the coming slot's peak that plans use; chosen: overloads are rare, and a higher one would leave
-    a tenth of the node unused (docs/host-load.md has the cost of each)."""
+    a tenth of the node unused (docs/results/host-load.json has the cost of each)."""
     predictor: Literal["mixture", "sigma-percentile"] = "mixture"
     """Forecaster of the usage of online pods: our mixture of experts, or the larger of mean + N standard deviations
-    and a percentile with a half-life of a day (docs/host-load.md has both on the same series)."""
+    and a percentile with a half-life of a day (docs/results/host-load.json has both on the same series)."""
     challenger: Literal["mixture", "sigma-percentile"] | None = None
     """Predictor that forecasts in shadow, and takes over after a day of slots if it was better beyond noise; None for
     no challenger. Costs as much as a predictor."""
@@ -66,7 +66,7 @@ class RequestRateSettings(Section):
     and there is a ``metricsSource``."""
     quantile: float | None = None
     """Quantile of the highest rate until the end of a job, for the questions of the latency guard. None: the last
-    measured rate (docs/policies.md has both in one experiment)."""
+    measured rate (docs/results/joint.json has both in one experiment)."""
 
     @field_validator("quantile")
     @classmethod
@@ -108,6 +108,7 @@ class OverloadSettings(Section):
     flap_episodes: int = Field(default=_ENGINE.flap_episodes, ge=1, le=1000)
     """Number of overloads within ``flapWindowSeconds`` that cordons a node for batch and gratis pods."""
     flap_window_seconds: float = Field(default=_ENGINE.flap_window_seconds, ge=0)
+    """Window of ``flapEpisodes``."""
     cordon_seconds: float = Field(default=_ENGINE.cordon_seconds, ge=0)
     """Length of that cordon."""
     overrides_owners: bool = False
@@ -163,8 +164,12 @@ class AdmissionSettings(Section):
     """The webhook that gives pods reclaimed requests, in namespaces with its label."""
 
     enabled: bool = False
+    """Whether the webhook is served; needs ``reclaimed.publish``."""
     port: int = Field(default=9443, ge=1, le=65_535)
+    """Port of the webhook."""
     certificate_directory: Path | None = None
     """Directory of ``tls.crt`` and ``tls.key``; None: the operator makes its own and writes it into the webhook."""
     service_name: str = Field(default="cotide-admission", pattern=_LABEL)
+    """Service that the API server uses; its Secret is ``<serviceName>-certificate``."""
     service_namespace: str = Field(default="cotide-system", pattern=_LABEL)
+    """Namespace of that Service."""

@@ -37,6 +37,7 @@ class UrlSource(Section):
     """A source behind an http(s) URL."""
 
     url: str
+    """Address, with http:// or https://."""
 
     @field_validator("url")
     @classmethod
@@ -61,6 +62,7 @@ class WorkloadQueriesSettings(Section):
     latency: str | None = None
     """PromQL for the p95 latency in milliseconds by pod; likewise."""
     namespace_label: str = Field(default="namespace", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")
+    """Name of the label of the namespace in this Prometheus."""
     pod_label: str = Field(default="pod", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")
     """Names of the labels in this Prometheus; in one without ``honor_labels`` they may begin with ``exported_``."""
     free: dict[str, Literal["enforced", "unrestricted"]] = Field(default_factory=dict)
@@ -101,8 +103,11 @@ class TlsSettings(Section):
     """How the operator checks an https source and identifies itself; the files are read again when they change."""
 
     ca_file: Path | None = None
+    """PEM of the authorities for the server's certificate; None: the system's."""
     certificate_file: Path | None = None
+    """PEM of the operator's own certificate."""
     key_file: Path | None = None
+    """PEM of its key, without a password."""
     server_name: str | None = Field(default=None, min_length=1)
     """Name that the server's certificate must have instead of the url's host."""
 
@@ -117,9 +122,11 @@ class HeaderSettings(Section):
     """The value of one header: literal, or from a file or an environment variable if it is secret."""
 
     value: SecretStr | None = None
+    """The value itself; writing it in place of the section means the same."""
     file: Path | None = None
     """Read again when it changes."""
     env: str | None = Field(default=None, min_length=1)
+    """Environment variable with the value."""
 
     @model_validator(mode="before")
     @classmethod
@@ -228,6 +235,7 @@ class MetricsSourceSettings(Section):
     scrape: UrlSource | None = None
     """A Prometheus text endpoint with ``cotide_sim_*`` (fake nodes)."""
     kubernetes: KubernetesSource | None = None
+    """The metrics API of the cluster: usage only, no rates and no latencies."""
     interval_seconds: float = Field(default=5.0, gt=0)
     """Wall seconds between two readings; chosen."""
     stale_after_seconds: float = Field(default=60.0, gt=0)

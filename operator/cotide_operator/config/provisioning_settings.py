@@ -31,20 +31,27 @@ class MachineTypeSettings(Section):
     """Machines of one kind: nodes with this value of ``nodeTypeLabel``."""
 
     name: str = Field(min_length=1)
+    """Value of the label ``nodeTypeLabel``."""
     cpu: str
     """Allocatable cpu, as a Kubernetes quantity."""
     memory: str
+    """Allocatable memory, as a Kubernetes quantity."""
     count: int = Field(ge=0, le=1_000_000)
     """Number of existing machines, on or off."""
     minimum_on: int = Field(default=0, ge=0, le=1_000_000)
     """Machines that stay on regardless of the plan."""
     idle_watts: float = Field(default=100.0, ge=0, le=1e6)
+    """Power of an idle machine."""
     peak_watts: float = Field(default=200.0, ge=0, le=1e6)
+    """Power at full load."""
     hourly_cost: float = Field(default=0.0, ge=0, le=1e6)
     """Money for an hour powered on, without energy."""
     switch_cost: float = Field(default=0.0, ge=0, le=1e6)
+    """Money for switching a machine on."""
     boot_seconds: float = Field(default=120.0, ge=0, le=86_400)
+    """Time until a machine takes pods."""
     minimum_up_seconds: float = Field(default=600.0, ge=0, le=86_400)
+    """Time for which a machine stays on."""
 
     @field_validator("cpu", "memory")
     @classmethod
@@ -70,7 +77,9 @@ class ActuatorSettings(Section):
     """The actuator that switches nodes: a command, a webhook, or the scale subresources of node groups."""
 
     command: tuple[str, ...] = ()
+    """Command of the actuator with its arguments."""
     url: str = Field(default="", pattern=r"^(https?://\S+)?$")
+    """Webhook of the actuator."""
     scales: Mapping[str, Annotated[str, Field(pattern=API_PATH)]] = Field(default_factory=dict)
     """Machine type to the API path of an object with a scale subresource."""
     scales_down: bool = False
@@ -131,15 +140,21 @@ class ProvisioningSettings(Section):
     plan_timeout_seconds: float = Field(default=30.0, gt=0, le=600)
     """Wall seconds for one plan of the operator; after them the last good one stays."""
     node_type_label: str = Field(default="node.kubernetes.io/instance-type", min_length=1)
+    """Label of nodes with the name of their machine type."""
     machine_types: tuple[MachineTypeSettings, ...] = Field(min_length=1, max_length=1000)
     step_seconds: float = Field(default=300.0, ge=10, le=86_400)
+    """Length of a step of the plan."""
     horizon_steps: int = Field(default=12, ge=1, le=288)
+    """Steps that are planned ahead."""
     service_level: float = Field(default=0.25, gt=0, lt=1)
-    """Chosen: as in the capacity experiment (docs/capacity.md has the cost of others). Online pods have their own."""
+    """Share of the quantile of demand that a plan serves (chosen: docs/results/capacity.json has the cost of others).
+    Online pods have their own."""
     scale_down_stabilization_seconds: float = Field(default=0.0, ge=0, le=3600)
-    """Window of the operator: a type keeps at least as many machines as any plan in it wanted (docs/capacity.md)."""
+    """Window in which a type keeps as many machines as any plan wanted (docs/results/capacity.json)."""
     price_per_kilowatt_hour: float = Field(default=0.1, ge=PRICE_LEAST, le=MAX_PRICE)
+    """Money for a kilowatt-hour."""
     carbon_grams_per_kilowatt_hour: float = Field(default=0.0, ge=0, le=MAX_CARBON)
+    """Carbon of a kilowatt-hour."""
     carbon_price_per_tonne: float = Field(default=0.0, ge=0, le=1e6)
     """Money, added to the price of energy; 0 counts carbon without a price."""
     energy_prices: EnergyPriceSettings | None = None

@@ -95,13 +95,21 @@ class QueueSettings(Section):
     """Waits of pods between attempts, in seconds of the operator's clock."""
 
     backoff_initial_seconds: float = Field(default=_ENGINE.backoff_initial_seconds, gt=0)
+    """Pause after the first failed attempt."""
     backoff_max_seconds: float = Field(default=_ENGINE.backoff_max_seconds, gt=0)
+    """Longest pause; each further failure doubles the pause up to this."""
     unschedulable_flush_seconds: float = Field(default=_ENGINE.unschedulable_flush_seconds, gt=0)
+    """Longest wait of a pod for an event; then it is tried again."""
     age_back_seconds: float = Field(default=_ENGINE.age_back_seconds, ge=0)
+    """Time after which a demoted pod returns to its own level."""
     overtaking_seconds: float = Field(default=_ENGINE.overtaking_seconds, ge=0)
+    """Time during which shorter jobs of its level may overtake a waiting job."""
     fair_half_life_seconds: float = Field(default=FAIR_HALF_LIFE_SECONDS, gt=0)
+    """Under the policy ``fair``, time after which past use of a namespace counts half."""
     max_decisions_per_cycle: int = Field(default=_ENGINE.max_decisions_per_cycle, ge=1, le=100_000)
+    """Most attempts in one cycle; questions to the QoS forecaster count extra."""
     max_pods: int = Field(default=_ENGINE.max_queue, ge=1, le=10_000_000)
+    """Most pods in the queue; further pods wait outside and get a message."""
 
     @model_validator(mode="after")
     def _ordered(self) -> QueueSettings:
@@ -139,6 +147,7 @@ class RetrainingSettings(Section):
     """When the predictors are trained again from data of this cluster."""
 
     enabled: bool = False
+    """Whether new models are trained from this cluster's samples; needs ``models.directory``."""
     check_seconds: float = Field(default=30.0, gt=0)
     """Wall seconds between checks of the collected samples; chosen."""
     minimum_samples: int = Field(default=60, ge=10, le=1_000_000)
@@ -170,7 +179,7 @@ class RetrainingSettings(Section):
     receives them in namespaces where they were at least as accurate as the completion model."""
     run_time_predictor: RunTimePredictor = "habits"
     """Predictor of run times: the mixture of past runs, exponential smoothing, the on-line regression or one of two
-    Kalman filters (docs/predictor-lab.md has all on the same logs)."""
+    Kalman filters (docs/results/lab.json has all on the same logs)."""
     run_time_challenger: RunTimePredictor | None = None
     """Predictor that forecasts in shadow, and takes over after 48 hours with runs if it was better beyond noise; None
     for no challenger. Costs as much as a predictor."""
@@ -193,6 +202,7 @@ class ModelSettings(Section):
     """The directory of model files and their renewal."""
 
     directory: Path | None = None
+    """Directory of the model files; None: a heuristic from requests."""
     poll_seconds: float = Field(default=10.0, gt=0)
     """Wall seconds between checks for changed files; chosen: mounted directories do not report changes."""
     retraining: RetrainingSettings = RetrainingSettings()
@@ -222,11 +232,17 @@ class LeaderElectionSettings(Section):
     """
 
     enabled: bool = True
+    """Whether only the holder of the Lease decides."""
     lease_name: str = Field(default="cotide-operator", min_length=1)
+    """Name of the Lease."""
     namespace: str = Field(default="cotide-system", min_length=1)
+    """Namespace of the Lease."""
     lease_duration_seconds: float = Field(default=12.0, ge=1)
+    """Time after which a lease without a renewal may be taken."""
     renew_deadline_seconds: float = Field(default=10.0, gt=0)
+    """Time without a renewal after which the leader gives up."""
     retry_period_seconds: float = Field(default=1.0, gt=0)
+    """Pause between two attempts to take or renew the lease."""
 
     @model_validator(mode="after")
     def _ordered(self) -> LeaderElectionSettings:
@@ -239,6 +255,7 @@ class LedgerSettings(Section):
     """The file that records every event and instruction."""
 
     directory: Path
+    """Directory of the ledger; None for no ledger. It grows."""
 
 
 class JobSettings(Section):
@@ -263,7 +280,9 @@ class SimulatedTimeSettings(Section):
     """A clock shared with fake nodes; for emulation only."""
 
     origin_seconds: float
+    """Start of the clock, in seconds since 1970."""
     speed: float = Field(gt=0)
+    """Clock seconds per wall second."""
 
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -274,8 +293,11 @@ class Settings(Section):
     """The whole configuration."""
 
     api_version: Literal["cotide.dev/v1alpha1"] = API_VERSION
+    """Version of the format."""
     kind: Literal["CotideConfiguration"] = KIND
+    """Kind of the document."""
     policy: str = "qpsm"
+    """Policy that orders pods and chooses nodes (docs/guide/policies.md lists them)."""
     mode: Literal["live", "shadow"] = "live"
     """``shadow`` watches the pods of another scheduler, records the decisions for them, and writes nothing to the
     cluster."""
@@ -288,6 +310,7 @@ class Settings(Section):
     """A service's slot: a slot with one sample over the limit counts as one violation (Jiang et al.: a slot's value is
     its maximum)."""
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
+    """Seed of random choices of the policies."""
     concurrent_binds: int = Field(default=64, ge=1, le=512)
     """Bindings in flight of one namespace; all together may have twice as many. Measured: an API server on 2 cores
     gains nothing beyond 64; with fewer it idles."""

@@ -26,8 +26,11 @@ class SpreadConstraintSettings(Section):
     """One constraint; its selector is that of each pod's Services and controller."""
 
     max_skew: int = Field(ge=1, le=INT32_MOST)
+    """Most matching pods that a domain may have above the least loaded one."""
     topology_key: str = Field(min_length=1)
+    """Label of nodes; each of its values is a domain."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    """``ScheduleAnyway`` orders the nodes, ``DoNotSchedule`` refuses them."""
 
     @field_validator("topology_key")
     @classmethod

@@ -54,7 +54,7 @@ def reclaimed_facts(
     name, reclaimed = node["metadata"]["name"], shown(msgspec.convert(node, NodeObject))
     cpu, memory = reclaimed.allocatable
     if cpu is None and memory is None:
-        facts.append(("Offered", f"{name} offers no reclaimed capacity (yet): see docs/reclaimed-capacity.md"))
+        facts.append(("Offered", f"{name} offers no reclaimed capacity (yet): see docs/features/reclaimed-capacity.md"))
         data["node"] = {"name": name, "offered": None}
         return facts, data
     offered = cpu or 0, memory or 0

@@ -1,8 +1,8 @@
 """Annotations of owners about disruption: on pods, on nodes, by the roles of nodes, and disruption budgets.
 
-Only this module reads these words; docs/protection.md has their table. `translation`, `evictor` and `consolidation`
-call it; `event_source` and `picture` log the result of `faults` and `node_annotation_faults`. Pure. Invariant: an
-unreadable protection protects; an unreadable permission, preference or cost is ignored.
+Only this module reads these words; docs/features/preemption.md has their table. `translation`, `evictor` and
+`consolidation` call it; `event_source` and `picture` log the result of `faults` and `node_annotation_faults`. Pure.
+Invariant: an unreadable protection protects; an unreadable permission, preference or cost is ignored.
 
 Sources: https://karpenter.sh/docs/reference/annotations/ (pkg/utils/pod/scheduling.go, pkg/controllers/state/
 statenode.go), https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md,

@@ -3,9 +3,9 @@
 The entry of this package, called by the operator's slot tick and the experiments: `record` once a slot, `forecast` on
 demand, `revise` when a placement changed the allocation. The point of online usage is the paper's last-state ARMA. The
 point of batch and gratis pods is their present allocation plus the mean rise of the latest slots, which beats the
-paper's feedback AR at slot starts (docs/host-load.md). The quantiles are mixed from several experts and calibrated on
-each host's own residuals, with a pooled prior (`mixture`). A host that joined a minute ago therefore has quantiles,
-too.
+paper's feedback AR at slot starts (docs/design/forecasts.md). The quantiles are mixed from several experts and
+calibrated on each host's own residuals, with a pooled prior (`mixture`). A host that joined a minute ago therefore has
+quantiles, too.
 
 Loads are shares of the host's capacity, 0 to ``ceiling``. Invariant: same records in, same forecasts out; a missing
 record (nan) is never read as zero; quantiles rise with their level and stay within [0, ceiling].

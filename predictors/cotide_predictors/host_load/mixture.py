@@ -35,7 +35,7 @@ from cotide_predictors.host_load.residual_histograms import (
 
 LEVELS: Final = (0.5, 0.9, 0.99)
 HALF_LIFE_SLOTS: Final = 2016.0
-"""A week of five-minute slots: shorter memories lost the rare peaks behind a p99 (measured, docs/host-load.md)."""
+"""A week of five-minute slots: shorter memories lost the rare peaks behind a p99 (docs/results/host-load.json)."""
 LOSS_HALF_LIFE_SLOTS: Final = 288.0
 """A day of losses decides between experts (chosen)."""
 SHARPNESS: Final = 10.0

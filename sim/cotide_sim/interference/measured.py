@@ -3,7 +3,7 @@
 Called through `interference.Interference`; `from_directory` reads the tables that a user's data directory holds
 under ``colocation/``. Invariant: monotone by construction (see each fit), deterministic, exact in JSON.
 
-The latency of an online pod is a mixture (sizes and constants are argued in docs/simulation.md)::
+The latency of an online pod is a mixture (sizes and constants are argued in docs/research/simulation.md)::
 
     P(latency > x) = (1 - f) * alone(x | u)  +  f * beside(x | u),     p95 = its 95th percentile
 

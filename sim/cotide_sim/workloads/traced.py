@@ -4,7 +4,7 @@ Called by the demo (``--data DIR``) and by experiments. First step of the flow: 
 Invariant: same directory and arguments, same plan; the seed chooses the rows, but does not affect what a row becomes.
 
 Taken unchanged: the course of request rates, the order and rhythm of arrivals, run times between `RUN_SECONDS`,
-classes, users' and jobs' identity. Scaled, with reasons in docs/simulation.md:
+classes, users' and jobs' identity. Scaled, with reasons in docs/research/simulation.md:
 
 - Time is compressed: `COMPRESSION` x duration of each trace is one run. Arrivals fall into its first part; run times
   are not compressed. Tasks are thinned by a hash until their work is the wanted load, 60 % of it Alibaba's.

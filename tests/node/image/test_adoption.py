@@ -1,4 +1,4 @@
-"""docs/adoption.md: every command of the page, in its order, on a cluster with real nodes and the real image."""
+"""docs/guide/adoption.md: every command of the page, in its order, on a cluster with real nodes and the real image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from control_plane import ControlPlane
 from repository import ROOT
 
-PAGE: Final = ROOT / "docs" / "adoption.md"
+PAGE: Final = ROOT / "docs" / "guide" / "adoption.md"
 SECONDS: Final = 60.0
 """For what the API server takes in late, as an admission policy, and for a busy machine's ledger; chosen."""
 PLACED: Final = re.compile(r"^placed +[4-9] pods", re.MULTILINE)

@@ -28,7 +28,7 @@ from node_programs import NodePrograms, find_or_download
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 SOURCES: Final = (
-    "Dockerfile", ".dockerignore", "pyproject.toml", "constraints.txt", "hashes.txt", "README.md", "LICENSE",
+    "Dockerfile", ".dockerignore", "pyproject.toml", "constraints.txt", "requirements.lock", "README.md", "LICENSE",
 )  # fmt: skip
 FOLDERS: Final = ("operator", "predictors", "sim")
 NAME: Final = "cotide:dev"

@@ -1,4 +1,4 @@
-"""What owners write about disruption, on pods and on nodes: docs/protection.md has the table."""
+"""What owners write about disruption, on pods and on nodes: docs/features/preemption.md has the table."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_the_rights_to_free_nodes_are_those_of_deploy_consolidation_where_there_
         assert yaml.safe_load(body) == wanted
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="needs the helm binary: docs/testing.md")
+@pytest.mark.skipif(shutil.which("helm") is None, reason="needs the helm binary: docs/design/testing.md")
 class TestRendered:
     def test_it_is_the_overlay_for_production(self, chart: Path) -> None:
         assert rendered(chart) == kustomized("prod")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pages import pages
 from repository import ROOT
 
 from cotide_core.classes import SHIPPED_PRIORITY_CLASSES
@@ -306,7 +307,7 @@ def test_the_image_is_pinned_built_in_two_stages_and_not_run_as_root() -> None:
     assert len(stages) == 2
     assert re.search(r"^ARG PYTHON=\d+\.\d+\.\d+-slim-\w+$", text, flags=re.MULTILINE)
     assert "--constraint constraints.txt" in text
-    assert "--require-hashes --no-deps --requirement hashes.txt" in text
+    assert "--require-hashes --no-deps --requirement requirements.lock" in text
     assert re.search(r"^USER 65532:65532$", text, flags=re.MULTILINE)
     copied = set(re.findall(r"^COPY (?!--)([\w./ -]+) \S+$", text, flags=re.MULTILINE))
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"}
@@ -314,7 +315,7 @@ def test_the_image_is_pinned_built_in_two_stages_and_not_run_as_root() -> None:
 
 
 def test_the_image_s_packages_are_those_of_the_constraints_by_hash_and_name_no_host() -> None:
-    text = (ROOT / "hashes.txt").read_text(encoding="utf-8")
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     pinned = {}
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if "==" in line and not line.startswith("#"):
@@ -336,6 +337,5 @@ def test_no_page_edits_a_configmap_whose_name_carries_a_hash() -> None:
         if not document.get("generatorOptions", {}).get("disableNameSuffixHash")
     }
     assert "cotide-configuration" in made
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    named = {(page.name, name) for page in pages for name in made if f"configmap {name}" in page.read_text("utf-8")}
+    named = {(page, name) for page, text in pages().items() for name in made if f"configmap {name}" in text}
     assert not named

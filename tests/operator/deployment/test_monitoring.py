@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pages import pages
 from repository import ROOT
 
 from cotide_operator.observability.metrics import Metrics
@@ -80,17 +81,17 @@ def test_a_legend_names_labels_that_its_query_keeps(panel: dict[str, Any]) -> No
 
 def test_every_row_of_the_dashboard_and_every_metric_that_a_page_names_is_there() -> None:
     """Fake nodes and the node agent have metrics of their own, which are not the operator's."""
-    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guide" / "monitoring.md").read_text(encoding="utf-8")
     section = text.partition("## Dashboard")[2].partition("\n## ")[0].lower()
     rows = [str(panel["title"]).lower() for panel in DASHBOARD["panels"] if panel["type"] == "row"]
     assert [row for row in rows if row not in section] == []
     families = {re.sub(r"_(bucket|sum|count|total)$", "", name) for name in exposed()}
-    for page in (ROOT / "docs").glob("*.md"):
-        for name in re.findall(r"`(cotide_[a-z0-9_]+)[`{]", page.read_text(encoding="utf-8")):
+    for page, shown in pages().items():
+        for name in re.findall(r"`(cotide_[a-z0-9_]+)[`{]", shown):
             family = re.sub(r"_(bucket|sum|count|total)$", "", name)
             package = any((ROOT / root / name).is_dir() for root in ("operator", "predictors", "sim"))
             if not package and not name.startswith(("cotide_sim_", "cotide_node_agent_")):
-                assert family in families, f"{page.name}: {name}"
+                assert family in families, f"{page}: {name}"
 
 
 def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
@@ -122,8 +123,9 @@ def test_an_alert_says_what_is_wrong_and_where_to_read_on(alert: dict[str, Any])
     assert alert["labels"]["severity"] in {"critical", "warning"}
     assert notes["summary"].endswith(".")
     assert len(notes["description"]) > len(notes["summary"])
-    assert notes["runbook"] == f"docs/monitoring.md#{name.lower()}"
-    sections = re.split(r"^### ", (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert notes["runbook"] == f"docs/guide/monitoring.md#{name.lower()}"
+    page = (ROOT / "docs" / "guide" / "monitoring.md").read_text(encoding="utf-8")
+    sections = re.split(r"^### ", page, flags=re.MULTILINE)
     (section,) = [one for one in sections if one.splitlines()[0] == name]
     assert len(section.split()) > 20  # more than its name
 

@@ -48,8 +48,21 @@ def test_what_is_published_was_tested_with_no_more_rights_than_it_takes() -> Non
     assert jobs()["test"]["permissions"] == {"contents": "read"}
     tested = {step["run"] for step in steps("test") if "run" in step}
     assert {"make check", "make docs", "make test", "make test-real"} <= tested
-    used = [step["uses"] for job in jobs() for step in steps(job) if "uses" in step]
-    assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", one) for one in used), used
+
+
+def test_workflows_run_only_actions_of_github_each_at_one_commit() -> None:
+    files = sorted(WORKFLOW.parent.glob("*.yml"))
+    used = [line for file in files for line in re.findall(r"uses: (.*)", file.read_text(encoding="utf-8"))]
+    assert {file.name for file in files} == {"ci.yml", "release.yml"}
+    assert len(used) >= 5
+    assert [line for line in used if not re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
+
+
+def test_continuous_integration_runs_the_one_script_without_rights_to_write() -> None:
+    workflow = yaml.safe_load((WORKFLOW.parent / "ci.yml").read_text(encoding="utf-8"))
+    (job,) = workflow["jobs"].values()
+    assert workflow["permissions"] == {"contents": "read"}
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
 
 
 def test_it_runs_commands_that_the_makefile_has_and_scripts_that_parse() -> None:
@@ -115,7 +128,7 @@ def test_its_parts_list_names_each_package_that_the_image_installs_with_its_hash
     subprocess.run(["bash", "-ec", command], cwd=ROOT, check=True)
     listed = json.loads(target.read_text(encoding="utf-8"))
     assert listed["metadata"]["component"]["name"] == "cotide"
-    text = (ROOT / "hashes.txt").read_text(encoding="utf-8")
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     wanted = {
         (name, version): set(re.findall(r"sha256:([0-9a-f]{64})", hashes))
         for name, version, hashes in re.findall(

@@ -186,7 +186,7 @@ def test_a_field_of_a_service_at_the_top_beside_services_is_refused() -> None:
 
 
 def test_each_key_of_the_file_is_documented() -> None:
-    page = (ROOT / "docs" / "placement.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "features" / "placement.md").read_text(encoding="utf-8")
     table = page.partition("### Every key of the file")[2].partition("## ")[0]
     keys = [f"centres.{field.alias or name}" for name, field in CentreSettings.model_fields.items()]
     for section in (ServiceSettings, PlaceSettings):

@@ -35,7 +35,7 @@ from cotide_sim.apiserver.testing import running_server
 
 NODE = "/api/v1/nodes/n1"
 DEADLINE_SECONDS = 15.0
-GUIDE = ROOT / "docs" / "reclaimed-capacity.md"
+GUIDE = ROOT / "docs" / "features" / "reclaimed-capacity.md"
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fine"}
 TRUSTED = NodeOutlook(
     node="n1",

@@ -1,7 +1,8 @@
 """The emulator beside a real server: the same random calls, the same answers, and the same events to who watches.
 
 ``COTIDE_CONFORMANCE_SEED=new`` draws other calls, from a seed that is printed; a number repeats it, and shrinks what
-differs. ``COTIDE_CONFORMANCE=2000`` are more sequences. What is left out on purpose stands in docs/emulator.md.
+differs. ``COTIDE_CONFORMANCE=2000`` are more sequences. What is left out on purpose stands in
+docs/research/emulator.md.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ async def test_a_priority_class_that_somebody_needs_stays(own_plane: ControlPlan
 async def test_the_documented_command_takes_our_finalizer_off_pods_and_leaves_those_of_others(
     own_plane: ControlPlane,
 ) -> None:
-    page = (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (DEPLOY.parent / "docs" / "install.md").read_text(encoding="utf-8")
     command = next(line for line in page.splitlines() if "deleteFromPrimitiveList" in line).removeprefix("$ ")
     ours, others = "cotide.dev/job-tracking", "a.b/c"
     async with fresh_cluster(own_plane) as cluster:

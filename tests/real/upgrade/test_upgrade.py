@@ -141,7 +141,8 @@ async def test_an_upgrade_and_its_roll_back_lose_nothing(before: RealCluster, ea
             running = await kept(cluster)
             assert [len(pods) for pods in running.values()] == [1, 2, 1, 2]
             attempts = (await cluster.client.get(f"{cluster.jobs}/huge"))["status"]["attempts"]
-            # As docs/operations.md has it: definitions, then the whole overlay. The earlier version goes on meanwhile.
+            # As docs/guide/upgrades.md has it: definitions, then the whole overlay. The earlier version goes on
+            # meanwhile.
             await apply(cluster.plane, DEPLOY / "crds")
             await apply(cluster.plane, DEPLOY / "overlays" / "reclaimed")
             with pytest.raises(ApiError, match=r"spec\.inputSize"):

@@ -86,7 +86,7 @@ def _calls() -> st.SearchStrategy[Call]:
         # Refused options leave the condition DisruptionTarget on a real server's pod.
         call("evict", sorted(DELETE.keys() - {"nonsense", "two ways"}), kind=pods),
     )
-    # The emulator keeps fields of built-in kinds that their types don't have: see docs/emulator.md.
+    # The emulator keeps fields of built-in kinds that their types don't have: see docs/research/emulator.md.
     # Of two mistakes in one request, each server may speak of another one.
     return served.filter(
         lambda call: (
@@ -242,7 +242,7 @@ class Caller:
             case "create":
                 query = f"?{call.extra}" if call.extra.startswith("dryRun") else ""
                 body: Any = self._body(call)
-                if call.extra == "no kind" and call.kind not in CUSTOM:  # see docs/emulator.md
+                if call.extra == "no kind" and call.kind not in CUSTOM:  # see docs/research/emulator.md
                     del body["kind"]
                 elif call.extra == "other kind":
                     body["kind"] = "Secret"

@@ -37,7 +37,7 @@ from cotide_predictors.run_time.kernels.run_habits import (
 )
 
 LENGTHS: Final = 64
-"""Bins of log seconds (chosen on KTH-SP2 and LLNL-Atlas, docs/run-time-forecasts.md)."""
+"""Bins of log seconds (chosen on KTH-SP2 and LLNL-Atlas, docs/results/run-times.json)."""
 LONGEST_SECONDS: Final = 2.0e6
 """End of the last bin, as in `run_habits`."""
 PARTS: Final = 3

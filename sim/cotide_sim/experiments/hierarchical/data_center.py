@@ -2,7 +2,7 @@
 
 Called by `hierarchical.schedule`. The six machines are Table I of Jiang et al., and the numbers of tasks by priority
 are those of Table II. The table adds up to 2287; with the 2017 of the text the paper's own delays are impossible, see
-docs/slack-scheduling.md. The trace slice itself was never published, so tasks and usage are generated. Run times follow
+docs/design/slack.md. The trace slice itself was never published, so tasks and usage are generated. Run times follow
 the text and figure 4 (over 40 % within 300 s, half within 500 s); longer ones follow the tail of the trace that
 contains the slice. Tasks come in bursts as jobs do, and their requests are chosen; `schedule.DEFAULT_LOAD` scales them.
 Real series can replace the generated production usage. Invariant: same seed, same day.

@@ -7,7 +7,7 @@ alpha by a ratio <= 1 at every step and so runs to zero. The code follows its te
 predictable jobs in the processors that recent jobs requested. Each later job lowers the weight of a job by a
 thousandth; alpha starts at 0.6. A job too large for the share counts as unpredictable.
 
-Where this departs from the seed, for what it gains (docs/replay.md has the figures):
+Where this departs from the seed, for what it gains (docs/design/live-plans.md has the figures):
 
 - One round plans both: jobs are tried in order of volume, the predictable by their forecast, the others by their upper
   forecast. Processors outside their share that no other job can use are lent to the predictable jobs.

@@ -3,9 +3,9 @@
 Called by `cotide simulate` and the benchmarks. Step two of the flow: values to jobs. Invariant: ``rows`` = jobs + the
 sum of the rules that drop; a rule that changes a job is counted too, with the line of its first case.
 
-The defaults are the filter that gives the published figures of the EASY scheduler (docs/replay.md): a row whose run
-time or processors are unknown or zero is no job. The processors are those requested, else those allocated. A run ends
-at the request at the latest, as on a system that kills jobs.
+The defaults are the filter that gives the published figures of the EASY scheduler (docs/research/traces.md): a row
+whose run time or processors are unknown or zero is no job. The processors are those requested, else those allocated. A
+run ends at the request at the latest, as on a system that kills jobs.
 """
 
 from __future__ import annotations
