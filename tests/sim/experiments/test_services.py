@@ -156,7 +156,7 @@ def test_the_papers_trees_learn_each_service_by_itself_beside_ours() -> None:
 
 
 def test_a_contender_that_refuses_everything_misses_the_floor_of_acceptance() -> None:
-    """Of 100 rows 95 break. Refusing all has an F1 of 2 x 95 / (100 + 95) = .974, a baseline with 890 caught has .96."""
+    """Of 100 rows 95 break. Refusing all has an F1 of 2 x 95 / (100 + 95) = .974, a baseline with 890 caught .96."""
     services = [Service("shop/a", "even", 10.0, 2.0, 0.1)]
 
     def said(seed: int, age: int, name: str, refused: int, caught: int) -> Outcome:
