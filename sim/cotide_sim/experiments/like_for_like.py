@@ -118,7 +118,7 @@ def halfway(cost: Mapping[float, float], excess: Mapping[float, float]) -> float
     return (best + min(cheaper, key=lambda setting: cost[setting])) / 2 if cheaper else None
 
 
-def reported(seeds: Sequence[int]) -> tuple[int, ...]:
+def reported(seeds: Sequence[int], tuning_seeds: Sequence[int] = TUNING_SEEDS) -> tuple[int, ...]:
     """Return the seeds of a report.
 
     Raises
@@ -126,7 +126,7 @@ def reported(seeds: Sequence[int]) -> tuple[int, ...]:
     InputError
         When a setting is chosen on one of them.
     """
-    shared = sorted({*seeds} & {*TUNING_SEEDS})
+    shared = sorted({*seeds} & {*tuning_seeds})
     if shared:
         raise InputError(f"settings are chosen on seed {shared[0]}: report others", field="--seed")
     return tuple(seeds)

@@ -112,3 +112,10 @@ def test_mistakes_are_told_in_one_line(name, tmp_path):
     assert "ends in neither" in str(run(name, "--plot", tmp_path / "plot.pdf").exception)
     empty = run(name, "--data", tmp_path, "--seeds", 1, "--workers", 1)
     assert isinstance(empty.exception, InputError)
+
+
+@pytest.mark.parametrize("name", ["capacity", "placement"])
+def test_a_seed_on_which_settings_are_chosen_is_not_reported(name):
+    found = run(name, "--seed", 100, "--seeds", 3)
+    assert isinstance(found.exception, InputError)
+    assert "chosen on seed 101" in str(found.exception)

@@ -32,7 +32,7 @@ from cotide_sim.experiments.capacity.integral import IntegralGap, integral_gap
 from cotide_sim.experiments.capacity.learned import learn
 from cotide_sim.experiments.capacity.run import Outcome, run_controller
 from cotide_sim.experiments.capacity.scenarios import scenario
-from cotide_sim.experiments.like_for_like import REFINEMENTS, TUNING_SEEDS, Ratio, Spread, chosen, halfway
+from cotide_sim.experiments.like_for_like import REFINEMENTS, TUNING_SEEDS, Ratio, Spread, chosen, halfway, reported
 
 ENERGY_BAR: Final = 0.8
 ORACLE_BAR: Final = 1.1
@@ -178,8 +178,9 @@ def run(
     Raises
     ------
     InputError
-        When the data are missing or broken.
+        When the data are missing or broken, or a seed is a tuning seed.
     """
+    seeds = reported(seeds, tuning_seeds)
     names = list(traces) if data is not None else ["generated"]
     known = contenders(service_level)
     every = {name: contender.settings for name, contender in known.items()}
@@ -202,10 +203,10 @@ def run(
     used = {
         trace: {name: tuple(sorted({by_goal[name] for by_goal in choices[trace]})) for name in known} for trace in names
     }
-    reported = played(used, seeds, 0.5)
+    judged = played(used, seeds, 0.5)
     reports = tuple(
         _trace_report(
-            trace, [tuned[(trace, seed)] for seed in tuning_seeds], [reported[(trace, seed)] for seed in seeds],
+            trace, [tuned[(trace, seed)] for seed in tuning_seeds], [judged[(trace, seed)] for seed in seeds],
             choices[trace], {name: contender.knob for name, contender in known.items()},
         )
         for trace in names
