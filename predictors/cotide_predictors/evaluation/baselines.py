@@ -191,9 +191,13 @@ class CompletionBaseline(Estimator):
 def _logistic(settings: Settings, random_state: int) -> Any:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, random_state=random_state, **settings))
+    plain = dict(settings)
+    degree = plain.pop("degree", 1)
+    terms = [PolynomialFeatures(degree, include_bias=False), StandardScaler()] if degree > 1 else []
+    estimator = LogisticRegression(max_iter=1000, random_state=random_state, **plain)
+    return make_pipeline(StandardScaler(), *terms, estimator)
 
 
 def _boosting(settings: Settings, random_state: int) -> Any:
@@ -243,6 +247,15 @@ _BOOSTINGS: Final[tuple[Settings, ...]] = (
     {"n_estimators": 200, "max_depth": 5, "learning_rate": 0.1, "reg_lambda": 0.3, "min_child_weight": 0.3},
     {"n_estimators": 50, "max_depth": 4, "learning_rate": 0.1},
 )
+_LOGISTICS: Final[tuple[Settings, ...]] = (
+    {"C": 1.0},
+    {"C": 0.1},
+    {"C": 10.0},
+    {"C": 1000.0},
+    {"C": 0.1, "degree": 2},
+    {"C": 10.0, "degree": 2},
+)
+"""A degree of 2 adds the squares and the products of all columns."""
 _VECTORS: Final[tuple[Settings, ...]] = (
     {"softness": 1.0},
     {"softness": 10.0},
@@ -253,7 +266,7 @@ _VECTORS: Final[tuple[Settings, ...]] = (
 )
 QOS_BASELINES: Final[dict[str, QosMethod]] = {
     PAPER_TREES: QosMethod(_boosting, _BOOSTINGS),
-    LOGISTIC: QosMethod(_logistic, tuple({"C": c} for c in (1.0, 0.01, 0.1, 10.0, 100.0, 1000.0))),
+    LOGISTIC: QosMethod(_logistic, _LOGISTICS),
     "svm, rbf": QosMethod(_vectors, _VECTORS),
     RATE_ONLY: QosMethod(_boosting, _BOOSTINGS),
     REFUSE_ALL: QosMethod(None, constant=1.0),

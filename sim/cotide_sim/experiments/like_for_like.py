@@ -1,8 +1,8 @@
 """The common comparison of experiments: settings chosen on other seeds, means with intervals, ratios by seed.
 
-Called by the experiments. Every contender has as many settings of its knob as
-the others, and the one that is chosen on the tuning seeds is judged on the reported ones. Invariant: no measurement on
-a reported seed takes part in the choice.
+Called by the experiments. Every contender has as many settings of its knob as the others, and where a goal bounds the
+choice as many refinements. The one that is chosen on the tuning seeds is judged on the reported ones. Invariant: no
+measurement on a reported seed takes part in the choice.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Setting = TypeVar("Setting")
 TUNING_SEEDS: Final = (101, 102)
 """Settings are chosen on these seeds; no report runs on them."""
 CONFIDENCE: Final = 0.95
+REFINEMENTS: Final = 3
+"""Each contender may halve the step of its knob as many times (chosen: a step of .25 becomes .03)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,23 @@ def chosen(cost: Mapping[Setting, float], excess: Mapping[Setting, float]) -> Se
     return min(cost, key=lambda setting: (excess[setting], cost[setting]))
 
 
-def reported(seeds: Sequence[int]) -> tuple[int, ...]:
+def halfway(cost: Mapping[float, float], excess: Mapping[float, float]) -> float | None:
+    """Return the setting halfway between the chosen one and its cheaper neighbour; None where no neighbour is cheaper.
+
+    A cheaper neighbour misses the goal. Where cost and excess change steadily with the setting, the cheapest one that
+    keeps the goal lies between the two.
+    """
+    best = chosen(cost, excess)
+    if excess[best] > 0:
+        return None
+    ordered = sorted(cost)
+    at = ordered.index(best)
+    beside = [*ordered[max(0, at - 1) : at], *ordered[at + 1 : at + 2]]
+    cheaper = [setting for setting in beside if cost[setting] < cost[best]]
+    return (best + min(cheaper, key=lambda setting: cost[setting])) / 2 if cheaper else None
+
+
+def reported(seeds: Sequence[int], tuning_seeds: Sequence[int] = TUNING_SEEDS) -> tuple[int, ...]:
     """Return the seeds of a report.
 
     Raises
@@ -108,7 +126,7 @@ def reported(seeds: Sequence[int]) -> tuple[int, ...]:
     InputError
         When a setting is chosen on one of them.
     """
-    shared = sorted({*seeds} & {*TUNING_SEEDS})
+    shared = sorted({*seeds} & {*tuning_seeds})
     if shared:
         raise InputError(f"settings are chosen on seed {shared[0]}: report others", field="--seed")
     return tuple(seeds)

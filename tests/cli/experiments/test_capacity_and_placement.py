@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from cotide_cli.commands.experiment_command import command
 from cotide_core.errors import InputError
+from cotide_sim.experiments.capacity.contenders import GOALS
 
 
 def run(*arguments):
@@ -36,11 +37,13 @@ def test_capacity_judges_its_bars_and_draws_the_figures(capacity):
     assert plot.read_text().startswith("<?xml")
 
 
-def test_every_contender_with_a_knob_has_ten_settings_on_the_tuning_seeds(capacity):
+def test_every_contender_with_a_knob_has_ten_settings_and_three_halvings_for_each_goal(capacity):
     rows = json.loads(capacity[0].stdout)["traces"][0]["tuning"]
     counts = Counter(row["policy"] for row in rows)
     single = {"cbp at the default", "always on", "always off"}
-    assert {counts[name] for name in counts if name not in single} == {10}
+    assert {name for name, count in counts.items() if count == 1} == single
+    assert all(10 <= count <= 10 + 3 * len(GOALS) for name, count in counts.items() if name not in single)
+    assert max(counts.values()) > 10
 
 
 def test_each_setting_is_the_cheapest_that_keeps_the_goal_on_the_tuning_seeds(capacity):
@@ -109,3 +112,10 @@ def test_mistakes_are_told_in_one_line(name, tmp_path):
     assert "ends in neither" in str(run(name, "--plot", tmp_path / "plot.pdf").exception)
     empty = run(name, "--data", tmp_path, "--seeds", 1, "--workers", 1)
     assert isinstance(empty.exception, InputError)
+
+
+@pytest.mark.parametrize("name", ["capacity", "placement"])
+def test_a_seed_on_which_settings_are_chosen_is_not_reported(name):
+    found = run(name, "--seed", 100, "--seeds", 3)
+    assert isinstance(found.exception, InputError)
+    assert "chosen on seed 101" in str(found.exception)

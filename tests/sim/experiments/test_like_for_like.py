@@ -7,7 +7,7 @@ import math
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.experiments.like_for_like import Interval, Ratio, Spread, chosen, reported
+from cotide_sim.experiments.like_for_like import REFINEMENTS, Interval, Ratio, Spread, chosen, halfway, reported
 
 
 def test_the_cheapest_setting_that_keeps_the_goal_is_chosen():
@@ -16,6 +16,29 @@ def test_the_cheapest_setting_that_keeps_the_goal_is_chosen():
 
 def test_without_a_setting_that_keeps_the_goal_the_nearest_one_is_chosen():
     assert chosen({0.1: 5.0, 0.5: 7.0}, {0.1: 2.0, 0.5: 0.2}) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("excess", "found"),
+    [
+        ({0.1: 0.3, 0.5: -0.1, 0.9: -0.9}, 0.3),  # 0.1 is cheaper and misses the goal
+        ({0.1: 0.3, 0.5: 0.1, 0.9: -0.9}, 0.7),
+        ({0.1: -0.3, 0.5: -0.5, 0.9: -0.9}, None),  # the cheapest keeps the goal
+        ({0.1: 0.3, 0.5: 0.2, 0.9: 0.1}, None),  # none keeps it
+    ],
+)
+def test_the_next_setting_lies_halfway_to_the_cheaper_neighbour(excess: dict[float, float], found: float | None):
+    next_setting = halfway({0.1: 5.0, 0.5: 7.0, 0.9: 9.0}, excess)
+    assert next_setting == (found if found is None else pytest.approx(found))
+
+
+def test_halving_three_times_finds_a_threshold_within_an_eighth_of_the_step():
+    cost, excess = {0.0: 0.0, 1.0: 1.0}, {0.0: 0.3, 1.0: -0.7}
+    for _ in range(REFINEMENTS):
+        setting = halfway(cost, excess)
+        assert setting is not None
+        cost[setting], excess[setting] = setting, 0.3 - setting
+    assert chosen(cost, excess) == 0.375
 
 
 def test_a_ratio_is_the_geometric_mean_with_students_interval():

@@ -12,15 +12,17 @@ from cotide_core.forecasts import QosSamples
 from cotide_predictors.evaluation.baselines import PAPER_TREES, QOS_BASELINES
 from cotide_predictors.qos.mixes import take_mixes
 from cotide_sim.experiments.services.guard_by_service import (
+    BASELINES,
     CONTENDERS,
     HEURISTIC,
     LOGISTIC,
     METHODS,
     OURS,
+    RATE,
     TREES,
     play,
 )
-from cotide_sim.experiments.services.judgement import Outcome, interval, judge
+from cotide_sim.experiments.services.judgement import Outcome, Report, interval, judge
 from cotide_sim.experiments.services.population import (
     BASE_MILLISECONDS,
     LIMIT_RATIOS,
@@ -39,20 +41,26 @@ def outcome(seed: int, service: str, age: int, contender: str, refused: int, cau
     return Outcome(seed, service, age, contender, 100, 40, refused, caught, 0.5, 0.1)
 
 
-def outcomes(ours: tuple[int, int], logistic: tuple[int, int], heuristic: tuple[int, int]) -> list[Outcome]:
+def outcomes(by_contender: dict[str, tuple[int, int]]) -> list[Outcome]:
     """Return the same (refused, caught) of each contender at both ages; seeds differ by one row."""
-    said = {OURS: ours, LOGISTIC: logistic, HEURISTIC: heuristic}
     return [
         outcome(seed, service.name, age, name, refused + seed, caught)
         for seed in (0, 1, 2)
         for service in SERVICES
         for age in (100, 200)
-        for name, (refused, caught) in said.items()
+        for name, (refused, caught) in by_contender.items()
     ]
 
 
-def report(ours: tuple[int, int], logistic: tuple[int, int], heuristic: tuple[int, int]):  # type: ignore[no-untyped-def]  # short
-    return judge(outcomes(ours, logistic, heuristic), SERVICES, 0.1, ours=OURS, logistic=LOGISTIC, heuristic=HEURISTIC)
+def report(
+    ours: tuple[int, int],
+    logistic: tuple[int, int],
+    heuristic: tuple[int, int],
+    trees: tuple[int, int] = (100, 40),
+    rate: tuple[int, int] = (100, 40),
+) -> Report:
+    counts = {OURS: ours, LOGISTIC: logistic, HEURISTIC: heuristic, TREES: trees, RATE: rate}
+    return judge(outcomes(counts), SERVICES, 0.1, ours=OURS, baselines=BASELINES, heuristic=HEURISTIC)
 
 
 def test_scores_are_those_of_their_counts() -> None:
@@ -84,6 +92,13 @@ def test_each_bar_can_be_missed() -> None:
     assert sum("median F1" in one for one in worse) == 1
     more = report((44, 35), (60, 30), (90, 40)).missed
     assert more == ("50.0 breaks in a thousand more than the heuristic at 100 samples",)
+
+
+def test_the_strongest_baseline_is_the_one_that_counts() -> None:
+    found = report((50, 40), (60, 40), (90, 40), trees=(44, 40))
+    assert {row.baseline for row in found.services} == {TREES}
+    assert sum(f"{TREES} 0.9" in missed for missed in found.missed) == 3  # both services, and the median, at 200
+    assert all(row.ahead < 0 for row in found.services)
 
 
 def test_an_interval_over_seeds_widens_with_the_comparisons() -> None:
@@ -141,7 +156,7 @@ def test_the_papers_trees_learn_each_service_by_itself_beside_ours() -> None:
 
 
 def test_a_contender_that_refuses_everything_misses_the_floor_of_acceptance() -> None:
-    """Of 100 rows 95 break. Refusing all has an F1 of 2 x 95 / (100 + 95) = .974, a rival of 89 caught one of .96."""
+    """Of 100 rows 95 break. Refusing all has an F1 of 2 x 95 / (100 + 95) = .974, a baseline with 890 caught .96."""
     services = [Service("shop/a", "even", 10.0, 2.0, 0.1)]
 
     def said(seed: int, age: int, name: str, refused: int, caught: int) -> Outcome:
@@ -153,7 +168,7 @@ def test_a_contender_that_refuses_everything_misses_the_floor_of_acceptance() ->
         for age in (100, 200)
         for name, counts in ((OURS, (1000, 950)), (LOGISTIC, (895, 890)), (HEURISTIC, (895, 890)))
     ]
-    missed = judge(found, services, 0.1, ours=OURS, logistic=LOGISTIC, heuristic=HEURISTIC).missed
+    missed = judge(found, services, 0.1, ours=OURS, baselines=(LOGISTIC,), heuristic=HEURISTIC).missed
     assert missed == (
         "accepts 0.0% of the rows that hold at 100 samples, less than 50%",
         "accepts 0.0% of the rows that hold at 200 samples, less than 50%",

@@ -1,15 +1,16 @@
 """The capacity experiment: every contender on every trace and seed, at settings chosen on other seeds, and the bars.
 
 Called by `cotide experiment capacity`. For each trace and goal of delay, each contender runs at its cheapest setting
-that keeps the goal on the tuning seeds (`like_for_like`). Figures are those of the reported seeds. Invariant: the same
-data and seeds give the same report, except the seconds of decisions; a rival that wins is named.
+that keeps the goal on the tuning seeds (`like_for_like`); each halves the step of its knob three times. Figures are
+those of the reported seeds. Invariant: the same data and seeds give the same report, except the seconds of decisions; a
+rival that wins is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ from cotide_sim.experiments.capacity.integral import IntegralGap, integral_gap
 from cotide_sim.experiments.capacity.learned import learn
 from cotide_sim.experiments.capacity.run import Outcome, run_controller
 from cotide_sim.experiments.capacity.scenarios import scenario
-from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Ratio, Spread, chosen
+from cotide_sim.experiments.like_for_like import REFINEMENTS, TUNING_SEEDS, Ratio, Spread, chosen, halfway, reported
 
 ENERGY_BAR: Final = 0.8
 ORACLE_BAR: Final = 1.1
@@ -177,8 +178,9 @@ def run(
     Raises
     ------
     InputError
-        When the data are missing or broken.
+        When the data are missing or broken, or a seed is a tuning seed.
     """
+    seeds = reported(seeds, tuning_seeds)
     names = list(traces) if data is not None else ["generated"]
     known = contenders(service_level)
     every = {name: contender.settings for name, contender in known.items()}
@@ -188,18 +190,23 @@ def run(
             _Cell(trace, data, seed, score_hours, service_level, stabilization_seconds, settings[trace])
             for trace in names
             for seed in on
+            if any(settings[trace].values())
         ]
         return _play(cells, workers, lambda what, share: progress(what, first + share / 2.0))
 
     tuned = played(dict.fromkeys(names, every), tuning_seeds, 0.0)
-    choices = {trace: _choices([tuned[(trace, seed)] for seed in tuning_seeds], every) for trace in names}
+    for _ in range(REFINEMENTS):
+        finer = {trace: _finer([tuned[(trace, seed)] for seed in tuning_seeds]) for trace in names}
+        for key, run in played(finer, tuning_seeds, 0.25).items():
+            tuned[key] = replace(tuned[key], outcomes={**tuned[key].outcomes, **run.outcomes})
+    choices = {trace: _choices([tuned[(trace, seed)] for seed in tuning_seeds]) for trace in names}
     used = {
         trace: {name: tuple(sorted({by_goal[name] for by_goal in choices[trace]})) for name in known} for trace in names
     }
-    reported = played(used, seeds, 0.5)
+    judged = played(used, seeds, 0.5)
     reports = tuple(
         _trace_report(
-            trace, [tuned[(trace, seed)] for seed in tuning_seeds], [reported[(trace, seed)] for seed in seeds],
+            trace, [tuned[(trace, seed)] for seed in tuning_seeds], [judged[(trace, seed)] for seed in seeds],
             choices[trace], {name: contender.knob for name, contender in known.items()},
         )
         for trace in names
@@ -236,19 +243,29 @@ def _one(cell: _Cell) -> _Run:
     return _Run(scene.reading, len(scene.run), len(known.demand.labels_), types, energy_floor(scene), outcomes)
 
 
-def _choices(runs: Sequence[_Run], settings: Settings) -> list[dict[str, float]]:
+def _choices(runs: Sequence[_Run]) -> list[dict[str, float]]:
     """Return for each goal the setting of each contender."""
-    by_goal = []
-    for goal in GOALS:
-        found = {}
-        for name, tried in settings.items():
-            outcomes = {setting: [run.outcomes[(name, setting)] for run in runs] for setting in tried}
-            cost = {
-                key: float(np.mean([outcome.money_per_core_hour for outcome in of])) for key, of in outcomes.items()
-            }
-            found[name] = chosen(cost, {key: goal.excess(of) for key, of in outcomes.items()})
-        by_goal.append(found)
-    return by_goal
+    return [{name: chosen(*_judged(goal, name, runs)) for name in _names(runs)} for goal in GOALS]
+
+
+def _finer(runs: Sequence[_Run]) -> Settings:
+    """Return the settings to try next: one of each contender and goal at most."""
+    return {
+        name: tuple(sorted({finer for goal in GOALS if (finer := halfway(*_judged(goal, name, runs))) is not None}))
+        for name in _names(runs)
+    }
+
+
+def _names(runs: Sequence[_Run]) -> list[str]:
+    return list(dict.fromkeys(name for name, _ in runs[0].outcomes))
+
+
+def _judged(goal: Goal, name: str, runs: Sequence[_Run]) -> tuple[dict[float, float], dict[float, float]]:
+    """Return cost and excess above the goal of each tried setting of a contender."""
+    tried = [setting for tried_name, setting in runs[0].outcomes if tried_name == name]
+    outcomes = {setting: [run.outcomes[(name, setting)] for run in runs] for setting in tried}
+    cost = {key: float(np.mean([outcome.money_per_core_hour for outcome in of])) for key, of in outcomes.items()}
+    return cost, {key: goal.excess(of) for key, of in outcomes.items()}
 
 
 def _trace_report(

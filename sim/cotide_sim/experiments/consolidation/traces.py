@@ -2,13 +2,14 @@
 
 Called by ``cotide experiment consolidation-traces``. The same machines come and go under every rule, placed by best fit
 on the rule's own sizes. A rule decides on earlier measurements, and pays for the later ones. A violation is a host in
-use with more cpu used in a slot than it has. Every contender has ten settings of its knob. Of those that keep a goal of
-violations on the tuning seeds, the one with the fewest node-hours is judged on the reported seeds (`like_for_like`).
+use with more cpu used in a slot than it has. Every contender has ten settings of its knob, and halves its step three
+times. Of those that keep a goal of violations on the tuning seeds, the one with the fewest node-hours is judged on the
+reported seeds (`like_for_like`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +28,7 @@ from cotide_sim.experiments.consolidation.rules import (
     best_host,
     loads_of,
 )
-from cotide_sim.experiments.like_for_like import Ratio, Spread, chosen
+from cotide_sim.experiments.like_for_like import REFINEMENTS, Ratio, Spread, chosen, halfway
 
 OURS: Final = "ours"
 BASE: Final = "DMNS on requests"
@@ -110,7 +111,7 @@ class TraceRow:
     own_hours_over_it: Ratio
 
 
-Plays = Mapping[tuple[str, float], Sequence[Played]]
+Plays = dict[tuple[str, float], list[Played]]
 """By contender and setting, one of each seed."""
 
 
@@ -175,7 +176,11 @@ def run_traces(
 ) -> list[TraceRow]:
     """Choose settings on some loads of a set and play them on others, one of each seed."""
     every = [(name, setting) for name, contender in CONTENDERS.items() for setting in contender.settings]
-    tuned = _played(every, tuning, lambda text, share: progress(text, share / 2))
+    tuned = _played(every, tuning, lambda text, share: progress(text, share / 4))
+    for _ in range(REFINEMENTS):
+        finer = {(name, halfway(*_judged(goal, name, tuned))) for goal in GOALS for name in CONTENDERS}
+        known = [(name, setting) for name, setting in sorted(finer, key=str) if setting is not None]
+        tuned |= _played(known, tuning, lambda text, _share: progress(text, 0.25))
     settings = {(goal, name): _setting(goal, name, tuned) for goal in GOALS for name in CONTENDERS}
     used = sorted({(name, setting) for (_, name), setting in settings.items()})
     played = _played(used, loads, lambda text, share: progress(text, 0.5 + share / 2))
@@ -196,7 +201,7 @@ def run_traces(
 def _played(
     which: Sequence[tuple[str, float]], loads: Sequence[RecordedLoad], progress: Callable[[str, float], object]
 ) -> Plays:
-    found: dict[tuple[str, float], list[Played]] = {}
+    found: Plays = {}
     for at, (name, setting) in enumerate(which):
         for load in loads:
             progress(f"{load.name}, {load.note}: {name}", at / len(which))
@@ -205,9 +210,14 @@ def _played(
 
 
 def _setting(goal: float, name: str, tuned: Plays) -> float:
-    tried = CONTENDERS[name].settings
-    hours = {value: float(np.mean([played.node_hours for played in tuned[(name, value)]])) for value in tried}
-    return chosen(hours, {value: _excess(goal, tuned[(name, value)]) for value in tried})
+    return chosen(*_judged(goal, name, tuned))
+
+
+def _judged(goal: float, name: str, tuned: Plays) -> tuple[dict[float, float], dict[float, float]]:
+    """Return node-hours and excess above the goal of each tried setting of a contender."""
+    tried = {setting: plays for (tried_name, setting), plays in tuned.items() if tried_name == name}
+    hours = {setting: float(np.mean([played.node_hours for played in plays])) for setting, plays in tried.items()}
+    return hours, {setting: _excess(goal, plays) for setting, plays in tried.items()}
 
 
 def _excess(goal: float, found: Sequence[Played]) -> float:

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Ratio, Spread, chosen
+from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Ratio, Spread, chosen, reported
 from cotide_sim.experiments.placement.contenders import CONTENDERS, GREEDY, ORACLE, OWN, Setting
 from cotide_sim.experiments.placement.controllers import PlacementController
 from cotide_sim.experiments.placement.integral import placement_gap
@@ -203,8 +203,9 @@ def run(
     Raises
     ------
     InputError
-        When the data are missing or broken.
+        When the data are missing or broken, or a seed is a tuning seed.
     """
+    seeds = reported(seeds, tuning_seeds)
     every = {name: contender.settings for name, contender in CONTENDERS.items()}
     kinds = [(week, factor) for week in weeks for factor in reconfigurations]
 
@@ -215,9 +216,9 @@ def run(
     tuned = played(tuning_seeds, dict.fromkeys(kinds, every), 0.0)
     count = len(tuning_seeds)
     settings = {kind: _choice(tuned[at * count : (at + 1) * count]) for at, kind in enumerate(kinds)}
-    reported = played(seeds, settings, 0.5)
+    judged = played(seeds, settings, 0.5)
     reports = tuple(
-        _week_report(factor, reported[at * len(seeds) : (at + 1) * len(seeds)]) for at, (_, factor) in enumerate(kinds)
+        _week_report(factor, judged[at * len(seeds) : (at + 1) * len(seeds)]) for at, (_, factor) in enumerate(kinds)
     )
     missed = tuple(sentence for report in reports for sentence in _missed(report))
     return PlacementReport(tuple(seeds), tuple(tuning_seeds), reports, Spread.of(placement_gap(seeds)), missed)

@@ -51,7 +51,9 @@ METHODS: Final = {
     REFUSE_ALL: REFUSE_ALL,
     ACCEPT_ALL: ACCEPT_ALL,
 }
-"""Rivals that know a service by its own samples alone, and their methods."""
+"""Baselines that know a service by its own samples alone, and their methods."""
+BASELINES: Final = (LOGISTIC, TREES, RATE)
+"""Each is compared with ours; the strongest counts."""
 AGES: Final = (1, 10, 30, 100, 200, 500, 1000)
 """Numbers of samples of a service when it is judged."""
 SERVICES: Final = 12
@@ -102,7 +104,7 @@ def run(
             outcomes.extend(work(seed))
             progress(f"seed {seed} is done")
     drawn = draw_services(list(read_tables(directory)), services, seeds[0])
-    return judge(outcomes, drawn, THRESHOLD, ours=OURS, logistic=LOGISTIC, heuristic=HEURISTIC)
+    return judge(outcomes, drawn, THRESHOLD, ours=OURS, baselines=BASELINES, heuristic=HEURISTIC)
 
 
 @on_one_thread
@@ -149,8 +151,8 @@ def _outcomes(seed: int, age: int, wave: _Wave, known: list[Measured], seen: lis
             POOLED: pooled.unbounded_probability(asked),
         }
         for name, method in METHODS.items():
-            rival = QosBaseline(method=method, limit_milliseconds=limit, random_state=seed)
-            probabilities[name] = rival.fit(*own).violation_probability(asked)
+            baseline = QosBaseline(method=method, limit_milliseconds=limit, random_state=seed)
+            probabilities[name] = baseline.fit(*own).violation_probability(asked)
         broken = latency > limit
         outcomes += [
             Outcome.of(seed, service.name, age, name, probability, broken, THRESHOLD)
