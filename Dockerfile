@@ -1,4 +1,4 @@
-# Two stages: what builds stays behind, what runs holds Python, our packages and nothing to install more with.
+# Two stages: what builds stays behind, what runs holds Python, the product and nothing to install more with.
 ARG PYTHON=3.11.11-slim-bookworm
 
 FROM python:${PYTHON} AS build
@@ -6,7 +6,6 @@ WORKDIR /source
 COPY pyproject.toml constraints.txt requirements.lock README.md LICENSE ./
 COPY operator operator
 COPY predictors predictors
-COPY sim sim
 # A prefix of its own makes one directory to copy. What comes from an index is pinned by hash as well, so that no index
 # decides what goes in; then ourselves, with nothing beside.
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-compile \

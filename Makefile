@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SIM_STAMP := $(VENV)/.installed-sim
 
 DATA   ?=
 ARGS   ?=
@@ -13,13 +14,20 @@ ARGS   ?=
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml constraints.txt
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "cotide needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@echo "setting up $(VENV), once" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
+	@touch $@
+endef
+
+$(STAMP): pyproject.toml constraints.txt
+	$(call install,dev)
+
+$(SIM_STAMP): pyproject.toml constraints.txt
+	$(call install,sim)
 
 setup: $(STAMP) ## Make the virtual environment with the pinned dependencies
 
@@ -183,7 +191,8 @@ check: setup ## Lint, types and the import rules
 docs: setup ## Build the docs site into build/site, strictly
 	$(BIN)/mkdocs build --strict --quiet
 
-demo: setup ## Run the whole system on this machine (DATA=DIR for real traces, ARGS="..." for more)
+# Without the development tools, but for an environment that has them.
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(SIM_STAMP)) ## Run the whole system on this machine (DATA=DIR for real traces, ARGS="..." for more)
 	@$(BIN)/cotide demo $(if $(DATA),--data $(DATA)) $(ARGS)
 
 demo-bars: setup ## Hold the demo to its objectives over five seeds, exit code 3 when it misses one (ARGS="--seeds 1,2")

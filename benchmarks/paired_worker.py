@@ -25,10 +25,11 @@ EARLIER_POLICIES = {"sjf-queue": "sjf", "svf-queue": "svf"}
 
 def module(*names: str) -> Any:
     for name in names:
-        try:
-            return importlib.import_module(f"cotide_sim.{name}")
-        except ModuleNotFoundError:
-            continue
+        for package in ("cotide_lab", "cotide_sim"):  # the replay was a part of the simulator once
+            try:
+                return importlib.import_module(f"{package}.{name}")
+            except ModuleNotFoundError:
+                continue
     raise ModuleNotFoundError(names[0])
 
 

@@ -20,7 +20,7 @@ from cotide_core.consolidation.hsa import hsa
 from cotide_core.consolidation.instance import Instance
 from cotide_core.consolidation.kmns import by_load, kmns
 from cotide_core.consolidation.switch_tree import SwitchTree
-from cotide_sim.experiments.figure_file import check, figure_file
+from cotide_lab.experiments.figure_file import check, figure_file
 from cotide_sim.workloads.node_loads import generated_instance
 
 SIZES = (256, 512, 1024, 2048, 4096, 8192)

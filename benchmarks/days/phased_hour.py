@@ -49,13 +49,13 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
+from cotide_lab.phases.rules import FIFO, PHASES, TASK, TASK_FIFO
+from cotide_lab.phases.workload import Stage, Workload
+from cotide_lab.phases.world import run as run_offline
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 from cotide_sim.kubelets.resizing import RESIZE_SECONDS
-from cotide_sim.phases.rules import FIFO, PHASES, TASK, TASK_FIFO
-from cotide_sim.phases.workload import Stage, Workload
-from cotide_sim.phases.world import run as run_offline
 
 NODES: Final = 13
 CORES: Final = 4

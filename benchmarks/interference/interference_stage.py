@@ -343,7 +343,7 @@ class Stage:
     async def _load_once(self, seed: int) -> dict[str, Any]:
         load = self._load
         command = [
-            sys.executable, "-m", "cotide_cli.profile.tcp_load", "--target", f"memcached://{self._address}:{PORT}",
+            sys.executable, "-m", "cotide_lab.profile.tcp_load", "--target", f"memcached://{self._address}:{PORT}",
             "--rate", f"{load.rate:g}", "--seconds", f"{load.seconds:g}", "--warm-up", f"{WARM_UP_SECONDS:g}",
             "--seed", str(seed),
         ]  # fmt: skip

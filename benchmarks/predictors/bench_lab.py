@@ -3,7 +3,7 @@
     python benchmarks/predictors/bench_lab.py [--train]
 
 Processor time, so that other programs on the machine count little. ``--train`` also trains the largest path network on
-100 series of 8,000 slots, which takes minutes and the extra ``cotide[lab]``.
+100 series of 8,000 slots, which takes minutes and the extra ``cotide[paths]``.
 """
 
 from __future__ import annotations

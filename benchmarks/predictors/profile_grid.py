@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cotide_cli.profile.journal import Journal
+from cotide_lab.profile.journal import Journal
 from cotide_predictors.profiling.findings import by_cell
 
 ALONE: Final = "none"

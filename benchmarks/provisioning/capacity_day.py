@@ -48,10 +48,10 @@ from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.preflight import await_resources
 from cotide_operator.provisioning.cluster_view import ORDER_LABEL
 from cotide_sim.interference.model import GeneratedInterference
+from cotide_sim.kubelets.fake_nodes import Mishaps
 from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.machine_room import MachineRoom, Rack
 from cotide_sim.kubelets.node_objects import NodeShape
-from cotide_sim.provisioning.fake_nodes import Mishaps
 
 LABEL: Final = "node.kubernetes.io/instance-type"
 TYPES: Final = {"small": (4, 16, 80), "even": (8, 32, 60), "wide": (16, 64, 40), "tall": (8, 128, 20)}

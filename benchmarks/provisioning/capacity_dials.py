@@ -2,7 +2,7 @@
 
 Run with ``python benchmarks/provisioning/capacity_dials.py [--seeds 0,1,2] [--hours 24] [--train-hours 48]``; not part
 of CI. The same machines, kinds of Jobs, arrivals by the day's curve and services as live, in the experiment's park
-(`cotide_sim.provisioning`): boots of two minutes, none fails, waits to the millisecond. Tasks find machines by one rule
+(`cotide_lab.provisioning`): boots of two minutes, none fails, waits to the millisecond. Tasks find machines by one rule
 whoever switches them, as pods do live; the experiment gives each rule its own. The reactive rule starts machines for
 what waits as live (`reactive_machines`). Ours has the service level for a dial, the other two their reserve.
 ``--train-hours`` is what was seen of tasks before; an operator that has just begun has seen little. Prints a line of
@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from cotide_core.provisioning.baselines import Fleet, reactive
 from cotide_core.provisioning.capacity_model import MachineType
 from cotide_core.provisioning.power import PowerCurve
-from cotide_sim.experiments.capacity.controllers import Controller, Packing, Provisioning, waiting_needs
-from cotide_sim.experiments.capacity.learned import Learned, learn
-from cotide_sim.experiments.capacity.run import run_controller
-from cotide_sim.experiments.capacity.scenarios import Scenario
-from cotide_sim.provisioning import park_kernel as kernel
-from cotide_sim.provisioning.park import MachinePark
-from cotide_sim.provisioning.task_stream import TaskStream
+from cotide_lab.experiments.capacity.controllers import Controller, Packing, Provisioning, waiting_needs
+from cotide_lab.experiments.capacity.learned import Learned, learn
+from cotide_lab.experiments.capacity.run import run_controller
+from cotide_lab.experiments.capacity.scenarios import Scenario
+from cotide_lab.provisioning import park_kernel as kernel
+from cotide_lab.provisioning.park import MachinePark
+from cotide_lab.provisioning.task_stream import TaskStream
 
 Floats = NDArray[np.float64]
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.provisioning.placement_model import ServiceLevel
+from cotide_lab.experiments.placement.experiment import route
 from cotide_operator.provisioning.placing import PlaceSettings, Seen, Turn, plan_turns
-from cotide_sim.experiments.placement.experiment import route
 
 Floats = NDArray[np.float64]
 CENTRES, NETWORKS, HORIZON = 3, 4, 12

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from race_course import spread
 
-from cotide_cli.demo.manifests import NAMESPACE, job_manifest, service_manifest
 from cotide_kube.client import KubeClient
 from cotide_operator.apis.types import INPUT_SIZE_ANNOTATION, TYPE_ANNOTATION, WORKLOAD_LABEL
+from cotide_sim.demo.manifests import NAMESPACE, job_manifest, service_manifest
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 
 ZONES: Final = ("a", "b", "c")

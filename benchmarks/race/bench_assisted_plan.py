@@ -36,16 +36,16 @@ from identities import Authority
 from processes import Process
 from race_watcher import PodWatch, machine
 
-from cotide_cli.demo.facts import RunFacts
-from cotide_cli.demo.observer import Observer
-from cotide_cli.demo.options import DemoOptions
-from cotide_cli.demo.preparation import Prepared, prepare
-from cotide_cli.demo.stage import NODE_CORES, NODE_MEMORY
 from cotide_core.units import MEMORY, resource_amount
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.preflight import await_resources, install
 from cotide_operator.clock import ScaledClock
 from cotide_sim.cluster.scorecard import Scorecard
+from cotide_sim.demo.facts import RunFacts
+from cotide_sim.demo.observer import Observer
+from cotide_sim.demo.options import DemoOptions
+from cotide_sim.demo.preparation import Prepared, prepare
+from cotide_sim.demo.stage import NODE_CORES, NODE_MEMORY
 from cotide_sim.workloads.scenarios import SLOT_SECONDS
 
 Json = dict[str, Any]

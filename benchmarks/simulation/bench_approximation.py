@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cotide_sim.offline.algorithms import ALGORITHMS
-from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.schedule import total_completion
-from cotide_sim.workloads.synthetic import synthetic_jobs
+from cotide_lab.job_logs.synthetic import synthetic_jobs
+from cotide_lab.offline.algorithms import ALGORITHMS
+from cotide_lab.offline.job_list import JobList
+from cotide_lab.offline.schedule import total_completion
 
 CASES = (
     ("svf-ef", 8_000, 50), ("svf-ef", 16_000, 50), ("svf-ef", 32_000, 50), ("sjf-ef", 16_000, 50),

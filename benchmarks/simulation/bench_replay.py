@@ -23,8 +23,8 @@ import numpy as np
 from accasim_baseline import Unavailable, accasim_timings
 
 from cotide_core.kernels.compiled import compiles
-from cotide_sim.trace_replay.policies import POLICIES
-from cotide_sim.trace_replay.runner import run_policy
+from cotide_lab.trace_replay.policies import POLICIES
+from cotide_lab.trace_replay.runner import run_policy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.swf import read_swf
 from cotide_sim.traces.jobs.swf_cleaning import clean
@@ -77,8 +77,8 @@ def judged(name: str, medians: dict[str, float]) -> str:
 
 def show_machines(data: Path | None, runs: int) -> None:
     """Vector demands on many machines: OpenB's pods on all and on 20 of its machines, or made-up pods on 100."""
-    from cotide_sim.trace_replay.machine_jobs import MachineJobs, machine_jobs_of
-    from cotide_sim.trace_replay.machine_runner import run_on_machines
+    from cotide_lab.trace_replay.machine_jobs import MachineJobs, machine_jobs_of
+    from cotide_lab.trace_replay.machine_runner import run_on_machines
     from cotide_sim.traces.jobs.any_log import read_any_log
     from cotide_sim.traces.jobs.machines import alike, beside
     from cotide_sim.traces.jobs.swf_cleaning import Cleaning

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from cotide_cli.inputs.row_options import RowOptions
-from cotide_cli.inputs.trace_input import from_file
 from cotide_core.kernels.array_types import Booleans, Integers
-from cotide_sim.trace_replay.check import faults_of
-from cotide_sim.trace_replay.metrics import figures_of
-from cotide_sim.trace_replay.policies import ReplayPolicy, policy_of
-from cotide_sim.trace_replay.runner import Runtime, run_policy
+from cotide_lab.inputs.row_options import RowOptions
+from cotide_lab.inputs.trace_input import from_file
+from cotide_lab.trace_replay.check import faults_of
+from cotide_lab.trace_replay.metrics import figures_of
+from cotide_lab.trace_replay.policies import ReplayPolicy, policy_of
+from cotide_lab.trace_replay.runner import Runtime, run_policy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 LIGHT = 0.25

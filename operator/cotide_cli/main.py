@@ -6,88 +6,76 @@ A `CotideError` or an error of the system becomes one line on stderr, never a tr
 
 from __future__ import annotations
 
-import importlib
 import sys
-from difflib import get_close_matches
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Final
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from cotide_cli.command_registry import declared, load, missing_package, registered
 from cotide_cli.parent_watch import watch_parent
 from cotide_cli.stopping import StoppedError, leave
 from cotide_core.errors import CotideError, InputError
-
-COMMANDS: Final[dict[str, str]] = {
-    "demo": "Run the whole system on this machine and compare policies.",
-    "operator": "Run the operator, in or out of a cluster.",
-    "node-agent": "Hold batch pods of one node back while services need its cpu.",
-    "apiserver": "Run the embedded Kubernetes API server.",
-    "nodes": "Run fake nodes on any API server.",
-    "train": "Train a predictor from files.",
-    "evaluate": "Score a predictor on held-out samples, compared with its baselines.",
-    "profile": "Measure one service next to batch work: samples, a model, a page.",
-    "experiment": "Run an experiment of a paper, its figures next to Cotide's.",
-    "capacity": "Plan how many machines of which type are needed in the next hours.",
-    "place": "Plan the replicas of a service over several clusters, and set them.",
-    "explain": "Explain why a pod or a Job is where it is, or why it waits.",
-    "consolidate": "Plan which nodes can go with the fewest moves, and carry it out on request.",
-    "whatif": "Show what would happen without a node, with more nodes, more load or another policy.",
-    "simulate": "Replay a batch log under scheduling policies, side by side.",
-    "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
-    "lab": "Put every predictor on one fair track, and show the value of each.",
-    "replay": "Run a recorded ledger through the engine and compare.",
-    "report": "Report what shadow mode observed, and what Cotide would have done.",
-    "completion": "Print the script that makes a shell complete this command.",
-    "version": "Print the versions of Cotide and of its libraries.",
-}
-"""Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
-``command``, with ``_`` for ``-``."""
-
-FOLDERS: Final = {
-    "evaluate": "evaluation",
-    "capacity": "provisioning",
-    "place": "provisioning",
-    "lab": "lab",
-    "profile": "profile",
-    "replay": "ledgers",
-    "report": "ledgers",
-}
-"""Commands with a module in another folder of ``cotide_cli`` than ``commands``."""
 
 
 class LazyGroup(click.Group):
     """Loads a command's module only when it is called: `cotide --help` must not import kopf and xgboost."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the command names in the order of the README."""
+        """Return the names of the commands, in the order of the help."""
         del ctx
-        return list(COMMANDS)
+        return [name for commands in declared().values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command."""
-        if cmd_name not in COMMANDS:
-            if not ctx.resilient_parsing and (near := get_close_matches(cmd_name, COMMANDS, n=1)):
+        """Import and return one command.
+
+        Raises
+        ------
+        InputError
+            When one of its packages is not installed.
+        """
+        names = registered()
+        if cmd_name not in names:
+            from difflib import get_close_matches
+
+            if not ctx.resilient_parsing and (near := get_close_matches(cmd_name, names, n=1)):
                 raise click.UsageError(f"No such command {cmd_name!r}, did you mean {near[0]!r}?", ctx)
             return None
-        folder = FOLDERS.get(cmd_name, "commands")
-        module = importlib.import_module(f"cotide_cli.{folder}.{cmd_name.replace('-', '_')}_command")
-        command: click.Command = module.command
-        return command
+        try:
+            return load(cmd_name)
+        except InputError:
+            if ctx.resilient_parsing:  # a completion prints no errors
+                return None
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises
+        ------
+        InputError
+            When a package that it imports on the way is not installed.
+        """
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            raise missing_package(ctx.invoked_subcommand or "", error) from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer commands from their one-liners: a shell that waits for a list must not load kopf and numpy."""
+        """Offer commands from their summaries: a shell that waits for a list must not load kopf and numpy."""
         options = super(click.Group, self).shell_complete(ctx, incomplete)
-        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        summaries = {name: text for commands in declared().values() for name, text in commands.items()}
+        found = [CompletionItem(name, help=text) for name, text in summaries.items() if name.startswith(incomplete)]
         return found + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from their one-liners, without importing any."""
+        """List the commands from their summaries, without importing any."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for heading, commands in declared().items():
+            with formatter.section(heading):
+                formatter.write_dl(list(commands.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

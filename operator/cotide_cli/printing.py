@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shlex
 import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -25,8 +20,6 @@ import yaml
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from cotide_sim.pages.page import Made
 
 
 LINE_SECONDS: Final = 30.0
@@ -147,18 +140,6 @@ def print_table(table: Table) -> None:
     names = 1 if all(are_left) else max(are_left.index(False), 1)
     click.echo(str(table.title))
     print_figures(lines, names=names, left=range(names), indent="")
-
-
-def made() -> Made:
-    """Return the origin of a page: the command as typed, the version, and the date.
-
-    The date is ``SOURCE_DATE_EPOCH`` if that is set (reproducible-builds.org), so that a page can be made again.
-    """
-    from cotide_sim.pages.page import Made
-
-    seconds = float(os.environ.get("SOURCE_DATE_EPOCH", "") or time.time())
-    command = shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "cotide"), *sys.argv[1:]])
-    return Made(command, version("cotide"), f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from chaos_plan import provision_plan
 from chaos_steps import Plan, Step
 from report import Report
 
-from cotide_sim.provisioning.fake_nodes import Mishaps
+from cotide_sim.kubelets.fake_nodes import Mishaps
 
 UP: Final = Step(0.0, "service", {"name": "own", "replicas": 6, "cpu": "1"})
 QUIET: Final = replace(

@@ -9,11 +9,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.commands import nodes_command, simulate_command, sweep_command, train_command
-from cotide_cli.evaluation import evaluate_command
-from cotide_cli.lab import lab_command
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
-from cotide_cli.profile import profile_command
+from cotide_lab.commands import lab_command, simulate_command, sweep_command, train_command
+from cotide_lab.evaluation import evaluate_command
+from cotide_lab.profile import profile_command
+from cotide_sim.commands import nodes_command
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ def one(name: str, arguments: list[str]) -> None:
     """Fuzz one target until told to stop; does not return."""
     import atheris
 
-    with atheris.instrument_imports(include=["cotide_core", "cotide_kube", "cotide_operator", "cotide_sim"]):
+    with atheris.instrument_imports(
+        include=["cotide_core", "cotide_files", "cotide_kube", "cotide_operator", "cotide_sim", "cotide_lab"]
+    ):
         from fuzz_targets import TARGETS
 
     target, seeds = TARGETS[name]

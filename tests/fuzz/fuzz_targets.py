@@ -17,6 +17,7 @@ from cotide_core.errors import CotideError, InputError, LedgerError, ModelError
 from cotide_core.limits import CUSTOM_OBJECT_BYTES, MAX_EXACT_INT
 from cotide_core.recording.ledger import read_ledger
 from cotide_core.units import bounded_amount, parse_quantity, resource_amount
+from cotide_files.columns import read_table
 from cotide_kube import kubeconfig
 from cotide_kube.decoding import ObjectDecoder
 from cotide_kube.objects import NodeObject, PodObject
@@ -36,7 +37,6 @@ from cotide_operator.webhooks.admission.review import Reviewer
 from cotide_operator.webhooks.extender import wire
 from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
 from cotide_predictors.persistence.model_files import read_arrays, unpack
-from cotide_sim.traces.columns import read_table
 from cotide_sim.traces.jobs.any_log import FORMATS, read_any_log
 from cotide_sim.traces.jobs.machines import read_machines
 from cotide_sim.traces.jobs.swf import read_swf

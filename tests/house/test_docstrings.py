@@ -16,7 +16,7 @@ CALLERS_FIRST = re.compile(
 )
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
 CODES = re.compile(r"\b[Ss]eed 00\d|\bFACTS\b|\bs[1-8]-[a-z]")
-RENAMED_EXPERIMENTS = ROOT / "operator" / "cotide_cli" / "commands" / "experiment_command.py"
+RENAMED_EXPERIMENTS = ROOT / "sim" / "cotide_lab" / "commands" / "experiment_command.py"
 """Holds the one table of earlier names."""
 
 

@@ -20,7 +20,7 @@ OF_THE_READER = {"my_policy.py", "./my_policy.py", "./mine.py", "mine.py"}
 """Files that a page tells its reader to write."""
 A_TARGET = re.compile(r"(?:`|^\$ |^ +\$ )make ([a-z][a-z-]*)", re.MULTILINE)
 A_COMMAND = re.compile(r"(?:`|^\$ |^    )(?:\.venv/bin/)?cotide ((?:[^`\n|;&#<>]|(?<=\\)\n)+)", re.MULTILINE)
-WINGS = ("cotide_core", "cotide_operator", "cotide_cli", "cotide_predictors", "cotide_sim")
+WINGS = ("cotide_core", "cotide_operator", "cotide_cli", "cotide_predictors", "cotide_sim", "cotide_lab")
 
 
 def test_files_that_pages_name_are_there() -> None:

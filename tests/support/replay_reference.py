@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
-from cotide_predictors.run_time.kernels.run_habits import habits_of, note_habit, predict
-from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
-from cotide_sim.trace_replay.kernels.platform import (
+from cotide_lab.trace_replay.kernels.easy import NO_BACKFILL, order_key
+from cotide_lab.trace_replay.kernels.platform import (
     FIRST_DEMAND,
     FIRST_SHARE,
     PATIENCE,
@@ -22,8 +20,10 @@ from cotide_sim.trace_replay.kernels.platform import (
     RECENT_JOBS,
     RESERVED,
 )
-from cotide_sim.trace_replay.kernels.replay_state import Jobs, new_replay_state
-from cotide_sim.trace_replay.kernels.slack import TRIALS, slack_of
+from cotide_lab.trace_replay.kernels.replay_state import Jobs, new_replay_state
+from cotide_lab.trace_replay.kernels.slack import TRIALS, slack_of
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
+from cotide_predictors.run_time.kernels.run_habits import habits_of, note_habit, predict
 
 
 @dataclass

@@ -67,23 +67,6 @@ class OutputFile(click.Path):
         return path
 
 
-class PlotFile(OutputFile):
-    """A plot with a known file ending."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return its path.
-
-        Raises
-        ------
-        InputError
-            When no plot can be written to that path, or on this machine at all.
-        """
-        from cotide_sim.experiments import figure_file
-
-        figure_file.check(Path(value))
-        return super().convert(value, param, ctx)
-
-
 def of_data(error: InputError, ctx: click.Context) -> InputError:
     """Return an error about a file of the folder of traces with the option that named it; other errors unchanged."""
     path, option = ctx.meta.get(DATA, (None, None))

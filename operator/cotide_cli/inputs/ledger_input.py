@@ -14,7 +14,7 @@ from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_core.recording.ledger import NO_LEDGER
-from cotide_sim.traces.bounded_text import MAX_LEDGER, MAX_LEDGER_LINE, bounded_lines
+from cotide_files.bounded_text import MAX_LEDGER, MAX_LEDGER_LINE, bounded_lines
 
 LEDGER_NAME: Final = "ledger.jsonl"
 FIRST_BYTES: Final = 16 << 20

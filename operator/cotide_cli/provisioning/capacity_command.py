@@ -106,8 +106,8 @@ def read_history(path: Path) -> History:
     InputError
         When the file is missing or a row is broken; names file, line and column.
     """
+    from cotide_files.columns import read_table
     from cotide_operator.provisioning.advice import History
-    from cotide_sim.traces.columns import read_table
 
     table = read_table(path, numbers=tuple(_LARGEST), texts=("priority",))
     for name, most in _LARGEST.items():

@@ -26,6 +26,7 @@ from pydantic.alias_generators import to_camel
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.placement_model import LARGEST, MAX_STEPS
+from cotide_files.bounded_text import read_bounded
 from cotide_kube.client import ANSWER_SECONDS, KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.config.section import first_fault
@@ -46,10 +47,9 @@ from cotide_operator.provisioning.placing import (
 )
 from cotide_predictors.capacity.network_demand import DemandScore
 from cotide_predictors.capacity.price_outlook import foreseen_prices
-from cotide_sim.traces.bounded_text import read_bounded
 
 if TYPE_CHECKING:
-    from cotide_sim.traces.rows import Row
+    from cotide_files.rows import Row
 
 Floats = NDArray[np.float64]
 Everything = Mapping[str, Mapping[str, Seen | None]]
@@ -383,7 +383,7 @@ def _read(path: Path, names: Sequence[str], *, signed: bool = False) -> tuple[Fl
 
 def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Floats:
     """Return (rows, names) numbers of a CSV file; negative ones only where allowed."""
-    from cotide_sim.traces.rows import stream_rows
+    from cotide_files.rows import stream_rows
 
     least = -math.inf if signed else 0.0
 

@@ -1,4 +1,4 @@
-"""Trains a path network with JAX and optax, the extra ``cotide[lab]``; the result is plain arrays.
+"""Trains a path network with JAX and optax, the extra ``cotide[paths]``; the result is plain arrays.
 
 Called by the lab. It takes random windows of random series and the mean squared error of the scaled path (eq. 7.27).
 Adam has clipped gradients and a rate that falls from 0.01 to 0.001 (Table 7.3; its 0.1 made Adam diverge). Invariant:
@@ -90,4 +90,4 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ModelError(f"training needs {name}, which is not installed: pip install 'cotide[lab]'") from error
+        raise ModelError(f"training needs {name}, which is not installed: pip install 'cotide[paths]'") from error

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
+from cotide_files.columns import Table, read_table
 from cotide_sim.traces.colocation import tables as colocation
-from cotide_sim.traces.columns import Table, read_table
 
 HISTOGRAMS: Final = "memcached_batch_hist.csv.gz"
 GRID_SATURATION: Final = 183_000.0

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
-from cotide_sim.provisioning.fake_nodes import Mishaps
+from cotide_sim.kubelets.fake_nodes import Mishaps
 
 OK, GONE, FAILED, NOT_NOW, SILENT = 200, 410, 422, 409, 503
 AT_FIRST: Final = "at first"

@@ -16,7 +16,7 @@ from fault_catalogue import FAULTS
 from fault_proxy import Rule
 from measured_plan import measured_plan
 
-from cotide_sim.provisioning.fake_nodes import Mishaps
+from cotide_sim.kubelets.fake_nodes import Mishaps
 
 THEMES: Final = (
     "kills",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fault_proxy import Rule
 
-from cotide_sim.provisioning.fake_nodes import Mishaps
+from cotide_sim.kubelets.fake_nodes import Mishaps
 
 SCRIPT_SECONDS: Final = 1.6
 """How long things happen; what then remains is the operator's to bring to an end. Chosen: 200 runs in 20 minutes."""

@@ -23,8 +23,8 @@ from invariant_checker import InvariantChecker
 
 from cotide_kube.client import KubeClient
 from cotide_operator.provisioning.cluster_view import ORDER_LABEL
+from cotide_sim.kubelets.fake_nodes import Mishaps
 from cotide_sim.kubelets.machine_room import MachineRoom, Rack
-from cotide_sim.provisioning.fake_nodes import Mishaps
 
 KIND: Final = "m"
 LABEL: Final = "node.kubernetes.io/instance-type"

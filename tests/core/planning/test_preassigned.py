@@ -13,13 +13,13 @@ from replay_reference import replay
 from cotide_core.events import Node, NodeDeleted, NodeUpserted, PodPhase, PodUpserted
 from cotide_core.instructions import Wait
 from cotide_core.policies.list_scheduling import LIST_POLICIES
+from cotide_lab.offline.hybrid import hybrid
+from cotide_lab.offline.job_list import JobList
+from cotide_lab.offline.lists.list_scheduling import list_schedule, on_given
+from cotide_lab.offline.orders import ORDERS
+from cotide_lab.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_VOLUME
+from cotide_lab.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
-from cotide_sim.offline.hybrid import hybrid
-from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.lists.list_scheduling import list_schedule, on_given
-from cotide_sim.offline.orders import ORDERS
-from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_VOLUME
-from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 
 
 @st.composite

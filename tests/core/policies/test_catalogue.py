@@ -11,7 +11,7 @@ from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.policies import POLICIES, build_policy
 from cotide_core.policies.catalogue import ENTRIES, Runner, entry_of, names
-from cotide_sim.trace_replay import policies as replay
+from cotide_lab.trace_replay import policies as replay
 
 
 def test_no_name_or_alias_stands_for_two_policies() -> None:

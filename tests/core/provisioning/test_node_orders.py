@@ -10,7 +10,7 @@ import pytest
 
 from cotide_core.errors import InputError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeView, OrderBook, Stage
-from cotide_sim.provisioning.fake_nodes import FakeNodes, Mishaps
+from cotide_sim.kubelets.fake_nodes import FakeNodes, Mishaps
 
 DEADLINE = 600.0
 

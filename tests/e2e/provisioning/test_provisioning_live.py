@@ -19,10 +19,10 @@ from cotide_operator.provisioning import controller
 from cotide_operator.provisioning.carrying import CONFIG_MAP
 from cotide_operator.provisioning.cluster_view import ORDER_LABEL
 from cotide_sim.interference.model import GeneratedInterference
+from cotide_sim.kubelets.fake_nodes import Mishaps
 from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
 from cotide_sim.kubelets.machine_room import MachineRoom, Rack
 from cotide_sim.kubelets.node_objects import NodeShape
-from cotide_sim.provisioning.fake_nodes import Mishaps
 
 pytestmark = pytest.mark.fake_nodes("machines that are switched on, fail and vanish as the test says")
 WORKLOADS: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"

@@ -30,7 +30,7 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 SOURCES: Final = (
     "Dockerfile", ".dockerignore", "pyproject.toml", "constraints.txt", "requirements.lock", "README.md", "LICENSE",
 )  # fmt: skip
-FOLDERS: Final = ("operator", "predictors", "sim")
+FOLDERS: Final = ("operator", "predictors")
 NAME: Final = "cotide:dev"
 """As deploy/overlays/kind names it."""
 LIBRARIES: Final = Path("/usr/lib/x86_64-linux-gnu")

@@ -25,7 +25,7 @@ def network(variant: Variant = "lstm-inp-tp-bias", seed: int = 0) -> PathNetwork
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_numpy_gives_what_jax_gives(variant: Variant) -> None:
-    jax = pytest.importorskip("jax", reason="the extra cotide[lab] is not installed")
+    jax = pytest.importorskip("jax", reason="the extra cotide[paths] is not installed")
     inputs = np.random.default_rng(1).normal(size=(40, 12, 9)).astype(np.float32)
     parameters = network(variant).parameters
     by_jax = np.asarray(forward(jax.numpy, parameters, variant, inputs))
@@ -53,8 +53,8 @@ def test_a_file_of_something_else_is_refused(broken: str) -> None:
 
 
 def test_training_learns_a_daily_wave() -> None:
-    pytest.importorskip("jax", reason="the extra cotide[lab] is not installed")
-    pytest.importorskip("optax", reason="the extra cotide[lab] is not installed")
+    pytest.importorskip("jax", reason="the extra cotide[paths] is not installed")
+    pytest.importorskip("optax", reason="the extra cotide[paths] is not installed")
     slots = np.arange(1200)
     wave = 0.5 + 0.3 * np.sin(2 * np.pi * slots / 288 + np.arange(5)[:, None])
     found = trained(wave[:, :900], "ann", steps=250).forecast(wave[:, :1000])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import InputError
+from cotide_files.columns import read_table
 from cotide_sim.traces.colocation import tables
-from cotide_sim.traces.columns import read_table
 
 ANTAGONIST_HEADER = "source,part,interference,config,rep,avg_us,p95_us,QPS,target"
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.sweeps.plan import log_source, parse_seeds
-from cotide_sim.trace_replay.metrics import WEEK_SECONDS, WEEKS_MAX, figures_of, use_by_week
+from cotide_lab.job_logs.generated_log import generated_log
+from cotide_lab.sweeps.plan import log_source, parse_seeds
+from cotide_lab.trace_replay.metrics import WEEK_SECONDS, WEEKS_MAX, figures_of, use_by_week
 from cotide_sim.traces.jobs.any_log import read_any_log
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.swf import Field, read_swf
 from cotide_sim.traces.jobs.swf_cleaning import MAX_PROCESSORS, TIME_MAX, Cleaning, clean
 from cotide_sim.traces.jobs.swf_write import log_of_jobs, write_swf
-from cotide_sim.workloads.generated_log import generated_log
 
 OPENB = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"

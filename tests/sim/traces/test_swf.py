@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
-from cotide_sim.experiments.backfilling.run_times import run_log
+from cotide_lab.experiments.backfilling.run_times import run_log
 from cotide_sim.traces.jobs import swf, swf_rows
 from cotide_sim.traces.jobs.swf import Field, read_swf
 from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean

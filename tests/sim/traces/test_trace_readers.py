@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.columns import read_table
+from cotide_files.columns import read_table
+from cotide_files.rows import stream_rows
 from cotide_sim.traces.economy import hourly
 from cotide_sim.traces.jobs import alibaba2017, google2011
 from cotide_sim.traces.load import any_load, nasa_http, vm_load, worldcup98
-from cotide_sim.traces.rows import stream_rows
 
 ALIBABA_HEADER = (
     "task_create_time, task_end_time, job_id, task_id, number_of_instances, status, "

@@ -23,7 +23,7 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_core.kernels.array_types import Floats
-from cotide_sim.traces.columns import Table, read_table
+from cotide_files.columns import Table, read_table
 
 QosTable = Literal["grid", "grid-once", "antagonists", "parsec", "all"]
 CompletionTable = Literal["grid", "parsec", "all"]

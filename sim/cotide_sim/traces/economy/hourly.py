@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.rows import Row, stream_rows
+from cotide_files.rows import Row, stream_rows
 
 Floats = NDArray[np.float64]
 

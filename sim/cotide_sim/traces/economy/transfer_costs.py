@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.rows import stream_rows
+from cotide_files.rows import stream_rows
 
 FILE: Final = "economy/network_cost_gcp_usd_per_gb.csv"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cotide_sim.traces.rows import stream_rows
+from cotide_files.rows import stream_rows
 
 FILE: Final = "alibaba/alibaba2017_batch_task.csv.gz"
 WHAT: Final = "Alibaba 2017 batch tasks"

@@ -19,11 +19,11 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.units import counted
-from cotide_sim.traces.bounded_text import MAX_LOG, bounded_lines
+from cotide_files.bounded_text import MAX_LOG, bounded_lines
+from cotide_files.rows import Row
 from cotide_sim.traces.compressed import DAMAGED, open_bytes
 from cotide_sim.traces.jobs.swf import Field, OnBad, SwfLog
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault
-from cotide_sim.traces.rows import Row
 
 UNKNOWN: Final = -1.0
 """What the Standard Workload Format writes for a value that is not known."""

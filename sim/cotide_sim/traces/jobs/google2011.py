@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from cotide_core.classes import WorkloadClass
-from cotide_sim.traces.rows import stream_rows
+from cotide_files.rows import stream_rows
 
 FILE: Final = "google/google2011_job_runtime_features_DataCenterSim.csv.gz"
 WHAT: Final = "Google 2011 job features"

@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
+from cotide_files.rows import Row
 from cotide_sim.traces.jobs.csv_log import UNKNOWN, CsvTrace, from_first_submission
 from cotide_sim.traces.jobs.google2011 import SLOT_SECONDS, WHAT
 from cotide_sim.traces.jobs.pool import Demand, Pool
 from cotide_sim.traces.jobs.swf import Field, OnBad, SwfLog
-from cotide_sim.traces.rows import Row
 
 COLUMNS: Final = (
     "job_ID", "priority", "requestCPU", "requestRAM", "user_name", "logical_job_name", "task_duration", "task_number",

@@ -25,7 +25,7 @@ from cotide_core.errors import InputError, LedgerError
 from cotide_core.events import Event, NodeDeleted, NodeUpserted, Pod, PodDeleted, PodPhase, PodUpserted
 from cotide_core.recording.ledger import read_ledger
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
-from cotide_sim.traces.bounded_text import MAX_LEDGER, MAX_LEDGER_LINE, bounded_lines
+from cotide_files.bounded_text import MAX_LEDGER, MAX_LEDGER_LINE, bounded_lines
 from cotide_sim.traces.compressed import DAMAGED, open_bytes
 from cotide_sim.traces.jobs.csv_log import UNKNOWN, from_first_submission
 from cotide_sim.traces.jobs.pool import Demand, Pool

@@ -18,8 +18,8 @@ from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
 from cotide_core.limits import MAX_EXACT_INT
 from cotide_core.units import counted
-from cotide_sim.traces.bounded_text import read_bounded
-from cotide_sim.traces.rows import Row, stream_rows
+from cotide_files.bounded_text import read_bounded
+from cotide_files.rows import Row, stream_rows
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

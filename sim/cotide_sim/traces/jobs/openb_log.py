@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from cotide_core.limits import MAX_EXACT_INT
+from cotide_files.rows import Row
 from cotide_sim.traces.jobs.csv_log import UNKNOWN, CsvTrace
 from cotide_sim.traces.jobs.machines import DEVICE, Asked
 from cotide_sim.traces.jobs.pool import Demand, Pool
 from cotide_sim.traces.jobs.swf import Field, OnBad, SwfLog
-from cotide_sim.traces.rows import Row
 
 WHAT: Final = "OpenB pods"
 COLUMNS: Final = (

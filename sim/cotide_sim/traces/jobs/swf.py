@@ -18,7 +18,7 @@ from typing import Final, Literal
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.bounded_text import MAX_LINE, MAX_LOG, check_size
+from cotide_files.bounded_text import MAX_LINE, MAX_LOG, check_size
 from cotide_sim.traces.compressed import DAMAGED, open_bytes
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault, Lines, Table, parse_block
 

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_files.rows import stream_rows
 from cotide_predictors.host_load.slots import slot_maxima
 from cotide_sim.traces.load.load_series import PERCENT, SLOT_SECONDS, SLOTS_MAX, LoadSeries, check_cells, file_of
-from cotide_sim.traces.rows import stream_rows
 
 FILE: Final = "alibaba/alibaba2018_machine_usage_10machines.csv.gz"
 PATTERN: Final = "alibaba/alibaba2018_machine_usage*.csv*"

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.bounded_text import bounded_lines
+from cotide_files.bounded_text import bounded_lines
 from cotide_sim.traces.load.alibaba2018 import read_alibaba2018_usage
 from cotide_sim.traces.load.google_load import read_google2011_load, read_google2019_load
 from cotide_sim.traces.load.load_series import LoadSeries, open_text, read_own_series

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.columns import read_table
+from cotide_files.columns import read_table
+from cotide_files.rows import stream_rows
 from cotide_sim.traces.load.load_series import PERCENT, SLOTS_MAX, LoadSeries, check_cells, file_of, stacked_series
-from cotide_sim.traces.rows import stream_rows
 
 FILE_2011: Final = "google/google2011_job_load_days1-5.csv.gz"
 PATTERN_2011: Final = "google/google2011_job_load*.csv*"

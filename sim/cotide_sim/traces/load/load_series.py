@@ -16,7 +16,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
-from cotide_sim.traces.columns import read_table
+from cotide_files.columns import read_table
 
 SLOT_SECONDS: Final = 300.0
 PERCENT: Final = 0.01

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.bounded_text import bounded_lines
+from cotide_files.bounded_text import bounded_lines
 
 FILE: Final = "http/nasa_http_1995_requests_per_second.txt.gz"
 JULY_SECONDS: Final = 2_381_544

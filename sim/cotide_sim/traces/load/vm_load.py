@@ -16,7 +16,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
-from cotide_sim.traces.bounded_text import bounded_lines
+from cotide_files.bounded_text import bounded_lines
 from cotide_sim.traces.load.load_series import PERCENT, LoadSeries, file_of, open_text
 
 AZURE_FILE: Final = "vm/azure2017_vm_cpu_{kind}_70vms_300s.csv.gz"

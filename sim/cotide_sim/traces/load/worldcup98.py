@@ -15,7 +15,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
-from cotide_sim.traces.rows import Row, stream_rows
+from cotide_files.rows import Row, stream_rows
 
 FILE: Final = "http/worldcup98_requests_per_minute.csv.gz"
 WHAT: Final = "WorldCup98 requests per minute"

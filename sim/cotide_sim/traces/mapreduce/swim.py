@@ -18,7 +18,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
-from cotide_sim.traces.bounded_text import bounded_lines
+from cotide_files.bounded_text import bounded_lines
 
 FILES: Final = {
     "facebook-2009": "SWIM_FB-2009_samples_24_times_1hr_0.tsv",

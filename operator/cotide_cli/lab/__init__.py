@@ -1,1 +1,0 @@
-"""`cotide lab`: predictors on one fair track, listed, run and reported."""

@@ -1,1 +1,0 @@
-"""Commands that read a ledger: exactly again, and what shadow mode saw."""

@@ -1,0 +1,1 @@
+"""Commands of the group "Research": each module holds one click command."""

@@ -1,0 +1,1 @@
+"""Batch logs from generators, and synthetic job lists."""

@@ -1,0 +1,1 @@
+"""Commands of the group "On this machine": each module holds one click command."""
