@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Final
 
 from cotide_core.errors import InputError
+from cotide_files.replacement import replace_file
 
 _LOG = logging.getLogger(__name__)
 
@@ -183,9 +183,4 @@ class UndoJournal:
     def _save(self) -> None:
         """Replace the journal in one step. A process that is killed leaves the old one or the new one."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        new = self._file.with_suffix(".new")
-        with new.open("w", encoding="utf-8") as sink:
-            json.dump({"format": FORMAT, "before": self._before}, sink)
-            sink.flush()
-            os.fsync(sink.fileno())
-        new.replace(self._file)
+        replace_file(self._file, json.dumps({"format": FORMAT, "before": self._before}).encode(), durable=True)

@@ -7,7 +7,6 @@ anything is set; over all services, increases are set before decreases.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import json
 import math
@@ -27,6 +26,7 @@ from pydantic.alias_generators import to_camel
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.placement_model import LARGEST, MAX_STEPS
 from cotide_files.bounded_text import read_bounded
+from cotide_files.replacement import replace_file
 from cotide_kube.client import ANSWER_SECONDS, KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.config.section import first_fault
@@ -114,18 +114,14 @@ class LostClusters:
         self.names = frozenset(lost)
         if self.path is None:
             return
-        file, text = self.path.resolve(), json.dumps(sorted(self.names))
-        aside = file.with_name(f"{file.name}.new")
+        file, content = self.path.resolve(), json.dumps(sorted(self.names)).encode()
         try:
             try:
-                aside.write_text(text, encoding="utf-8")
-                aside.replace(file)
+                replace_file(file, content)
             except OSError as error:
-                with contextlib.suppress(OSError):
-                    aside.unlink(missing_ok=True)
                 if error.errno in NO_ROOM:  # the file itself would not be complete either
                     raise
-                file.write_text(text, encoding="utf-8")  # only the file is mounted, or writable
+                file.write_bytes(content)  # only the file is mounted, or writable
         except OSError as error:
             words = f"can't be written: {error.strerror}; replicas that are not set yet stay the same"
             raise InputError(words, file=str(self.path), field="--state") from error

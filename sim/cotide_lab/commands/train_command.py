@@ -18,6 +18,7 @@ from cotide_cli.option_groups import GroupedCommand
 from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError, ModelError
 from cotide_core.units import counted
+from cotide_files.replacement import replace_file
 from cotide_lab.inputs import training_data
 from cotide_lab.inputs.sample_options import TABLE_LIMITS, SampleOptions, sample_options
 
@@ -53,9 +54,7 @@ def write_model(directory: Path, files: Mapping[str, bytes]) -> None:
 
     directory.mkdir(parents=True, exist_ok=True)
     for name in sorted(files, key=lambda name: name == MANIFEST):
-        aside = directory / f".{name}.new"
-        aside.write_bytes(files[name])
-        aside.replace(directory / name)
+        replace_file(directory / name, files[name])
 
 
 def _qos_files(source: SampleOptions, seed: int) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cotide_core.errors import InputError
+from cotide_files.replacement import replace_file
 from cotide_lab.profile.plan import Plan, differences
 from cotide_predictors.profiling.design import Cell
 from cotide_predictors.profiling.windows import Window
@@ -60,11 +61,9 @@ class Journal:
         text = _line({"plan": self.plan.as_document()}) + "".join(
             _line({"window": _document(window)}) for window in self.windows
         )
-        aside = self.path.with_name(f".{NAME}.new")
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            aside.write_text(text, encoding="utf-8")
-            aside.replace(self.path)
+            replace_file(self.path, text.encode())
         except OSError as error:
             raise InputError(f"can't be written: {error.strerror or error}", file=str(self.path)) from error
 

@@ -11,12 +11,12 @@ import csv
 import importlib
 import importlib.util
 import io
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from cotide_core.errors import InputError
+from cotide_files.replacement import replace_file
 from cotide_lab.sweeps.cells import Outcome
 from cotide_lab.trace_replay.metrics import METRICS
 
@@ -61,13 +61,8 @@ def write_results(path: Path, outcomes: Iterable[Outcome]) -> None:
     """
     rows = [_row(outcome) for outcome in sorted(outcomes, key=lambda outcome: outcome.cell.rank)]
     data = _csv(rows) if path.suffix == ".csv" else _parquet(rows)
-    draft = path.with_name(path.name + ".partial")
     try:
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        replace_file(path, data, durable=True)
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror or error}", file=str(path)) from error
 

@@ -6,13 +6,13 @@ Called by the server; the text is read by kubectl, by the official client and by
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from cotide_core.errors import InputError
+from cotide_files.replacement import replace_file
 
 NAME: Final = "cotide"
 
@@ -44,14 +44,10 @@ def write_kubeconfig(path: Path, text: str) -> None:
     InputError
         When the file cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             path.write_text(text, encoding="utf-8")
             return
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        aside.replace(path)
+        replace_file(path, text.encode(), mode=0o600)
     except OSError as error:
         raise InputError(f"can't write the kubeconfig: {error.strerror}", file=str(path)) from None
