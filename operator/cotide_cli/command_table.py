@@ -35,7 +35,7 @@ CAPACITY: Final = Command(
     "Plan how many machines of which type are needed in the next hours.",
     ON_A_CLUSTER,
 )
-PLACE: Final = Command(
+REPLICAS: Final = Command(
     "cotide_cli.provisioning.place_command",
     "Plan the replicas of a service over several clusters, and set them.",
     ON_A_CLUSTER,
