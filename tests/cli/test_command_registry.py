@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         metadata = tmp_path / "their_commands-1.0.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-commands\nVersion: 1.0\n")
-        (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {value}\n")
+        (metadata / "entry_points.txt").write_text(
+            f"[a]\nb = c:d\n\n[{GROUP}]\n# mine\n{name} = {value} [extra]\n\n[e]\nf=g:h\n"
+        )
         package = tmp_path / "their_commands"
         package.mkdir()
         (package / "__init__.py").write_text("")
@@ -61,10 +64,15 @@ def test_each_command_of_cotide_has_a_module_a_summary_and_a_heading() -> None:
     shown = declared()
     assert tuple(shown) == HEADINGS[:-1]
     assert sorted(name for commands in shown.values() for name in commands) == sorted(registered())
-    for entry in registered().values():
-        command = entry.load()
-        assert importlib.util.find_spec(command.module), entry.name
-        assert command.summary.endswith("."), entry.name
+    for name, declaration in registered().items():
+        module, _, attribute = declaration.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert importlib.util.find_spec(command.module), name
+        assert command.summary.endswith("."), name
+
+
+def test_commands_are_those_that_the_standard_library_finds() -> None:
+    assert registered() == {entry.name: entry.value for entry in sorted(entry_points(group=GROUP))}
 
 
 def test_help_loads_no_command_and_none_of_their_libraries() -> None:
@@ -88,9 +96,9 @@ def test_a_command_of_another_package_is_listed_apart_and_runs(
 
 
 def test_another_package_can_t_replace_a_command_of_cotide(install: Callable[..., None]) -> None:
-    before = registered()["version"].value
+    before = registered()["version"]
     install(name="version")
-    assert registered()["version"].value == before
+    assert registered()["version"] == before
 
 
 @pytest.mark.parametrize(
