@@ -17,7 +17,7 @@ from cotide_lab.experiments.services.judgement import Report, Row, ServiceRow
 ROW = Row(200, "ours", 0.9, float("nan"), 0.85, 0.01, 0.8, 2.5, 0.3, 0.95, 0.02)
 BY_NAME = {"ours": 0.85}
 SERVICE = ServiceRow(
-    "shop/a", 200, 20.0, 10.0, 0.4, True, BY_NAME, BY_NAME, BY_NAME, BY_NAME, BY_NAME, 0.05, 0.01, 0.09
+    "shop/a", 200, 20.0, 10.0, 0.4, True, BY_NAME, BY_NAME, BY_NAME, BY_NAME, BY_NAME, "ours", 0.05, 0.01, 0.09
 )
 
 
