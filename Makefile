@@ -181,7 +181,8 @@ check: setup ## Lint, types and the import rules
 	$(BIN)/lint-imports
 
 docs: setup ## Build the docs site into build/site, strictly
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "read it: $(BIN)/python -m http.server --directory build/site 8000"
 
 demo: setup ## Run the whole system on this machine (DATA=DIR for real traces, ARGS="..." for more)
 	@$(BIN)/cotide demo $(if $(DATA),--data $(DATA)) $(ARGS)
