@@ -189,7 +189,8 @@ check: setup ## Lint, types and the import rules
 	$(BIN)/lint-imports
 
 docs: setup ## Build the docs site into build/site, strictly
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "read it: $(BIN)/python -m http.server --directory build/site 8000"
 
 # Without the development tools, but for an environment that has them.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(SIM_STAMP)) ## Run the whole system on this machine (DATA=DIR for real traces, ARGS="..." for more)

@@ -1,10 +1,11 @@
-"""Docstrings, comments and messages of the code are plain English: short sentences without habit words."""
+"""Docs, docstrings, comments and messages are plain English: short sentences without habit words."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from pages import page_files
 from prose import HABITS, Measure, sentences_of
 from repository import ROOT
 
@@ -15,8 +16,31 @@ SMALL_FOLDER_WORDS = 1000
 """Below this a folder is too small for figures of its own (chosen)."""
 
 
-def breaks_a_limit(measure: Measure) -> bool:
-    return measure.mean_words > WORDS_A_SENTENCE or measure.long_share > LONG_SHARE or measure.habits > HABIT_WORDS
+PAGE_WORDS_A_SENTENCE, PAGE_HABIT_WORDS = 17.0, 2.0
+"""Near the docs of Kueue, Karpenter and dask: 14 to 15 words, .6 to 1.1 habit words."""
+SMALL_PAGE_WORDS = 500
+"""Below this one habit word is too much of a page (chosen)."""
+
+
+def breaks_a_limit(measure: Measure, words: float = WORDS_A_SENTENCE, habits: float = HABIT_WORDS) -> bool:
+    return measure.mean_words > words or measure.long_share > LONG_SHARE or measure.habits > habits
+
+
+def breaks_a_limit_of_pages(measure: Measure) -> bool:
+    return breaks_a_limit(measure, PAGE_WORDS_A_SENTENCE, PAGE_HABIT_WORDS)
+
+
+def test_the_prose_of_the_pages_is_plain() -> None:
+    measure = Measure.of(sentence for path in page_files() for sentence in sentences_of(path))
+    assert measure.words > 20_000
+    assert not breaks_a_limit_of_pages(measure), str(measure)
+
+
+def test_the_prose_of_each_page_is_plain() -> None:
+    measures = {str(path.relative_to(ROOT)): Measure.of(sentences_of(path)) for path in page_files()}
+    long = {name: measure for name, measure in measures.items() if measure.words > SMALL_PAGE_WORDS}
+    assert len(long) > 20
+    assert {name: str(measure) for name, measure in long.items() if breaks_a_limit_of_pages(measure)} == {}
 
 
 @pytest.mark.parametrize("house", HOUSES)
