@@ -43,13 +43,13 @@ from operator_program import Reachable, free_port, operator, until_ready
 
 from cotide_core.errors import ClusterError
 from cotide_core.phases.profile import Phase, Profile
-from cotide_core.phases.utility import Weights
 from cotide_core.units import CPU, resource_amount
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
 from cotide_lab.phases.rules import FIFO, PHASES, TASK, TASK_FIFO
+from cotide_lab.phases.utility import Weights
 from cotide_lab.phases.workload import Stage, Workload
 from cotide_lab.phases.world import run as run_offline
 from cotide_sim.interference.model import GeneratedInterference

@@ -42,9 +42,9 @@ from race_watcher import machine
 from cotide_core.cycle import Scheduler
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.recording.ledger import LedgerWriter, read_ledger
-from cotide_core.recording.replay import replay
 from cotide_core.recording.shadow_report import ShadowReport, shadow_report
 from cotide_kube.client import KubeClient
+from cotide_lab.commands.ledger_replay import replay
 from cotide_operator.cache.preflight import await_resources, install
 
 Json = dict[str, Any]

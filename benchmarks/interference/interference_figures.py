@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from cotide_predictors.profiling.design import Interval, p95_interval
+from cotide_lab.predictors.profiling.design import Interval, p95_interval
 
 QUANTILES: Final = ("p50_ms", "p95_ms", "p99_ms", "p999_ms")
 ALONE: Final = "alone"

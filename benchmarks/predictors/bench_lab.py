@@ -15,13 +15,13 @@ from time import process_time
 
 import numpy as np
 
+from cotide_lab.predictors.run_time.mixture_density.density_network import DensityNetwork
+from cotide_lab.predictors.usage_path.attention_network import VARIANTS
+from cotide_lab.predictors.usage_path.path_network import PathNetwork
+from cotide_lab.predictors.usage_path.training import initial_parameters, trained
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.run_time.kalman.fixed_multiple import FixedMultipleKalman
 from cotide_predictors.run_time.kalman.multi_layer import MultiLayerKalman
-from cotide_predictors.run_time.mixture_density.density_network import DensityNetwork
-from cotide_predictors.usage_path.attention_network import VARIANTS
-from cotide_predictors.usage_path.path_network import PathNetwork
-from cotide_predictors.usage_path.training import initial_parameters, trained
 
 UPDATES, USERS, SERIES = 200_000, 500, 10_000
 

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from cotide_lab.experiments.backfilling.run_times import run_log
+from cotide_lab.predictors.run_time.hazard import HazardTrees
+from cotide_lab.predictors.run_time.online import OnlineRunTimes
 from cotide_predictors.one_thread import on_one_thread
-from cotide_predictors.run_time.hazard import HazardTrees
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import JobTable, RunLog, codes, event_order
-from cotide_predictors.run_time.online import OnlineRunTimes
 from cotide_predictors.run_time.regression import TERMS, OnlineRegression, table_4_1
 from cotide_predictors.run_time.tree_features import tree_features
 from cotide_sim.traces.jobs.swf import read_swf

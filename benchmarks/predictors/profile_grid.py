@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from cotide_lab.predictors.profiling.findings import by_cell
 from cotide_lab.profile.journal import Journal
-from cotide_predictors.profiling.findings import by_cell
 
 ALONE: Final = "none"
 DRAWS: Final = 10_000

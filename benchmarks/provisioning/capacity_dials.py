@@ -23,7 +23,6 @@ import numpy as np
 from capacity_day import JOBS_AN_HOUR, SERVICES, SWING, TASKS, TYPES, idle_watts, peak_watts
 from numpy.typing import NDArray
 
-from cotide_core.provisioning.baselines import Fleet, reactive
 from cotide_core.provisioning.capacity_model import MachineType
 from cotide_core.provisioning.power import PowerCurve
 from cotide_lab.experiments.capacity.controllers import Controller, Packing, Provisioning, waiting_needs
@@ -31,6 +30,7 @@ from cotide_lab.experiments.capacity.learned import Learned, learn
 from cotide_lab.experiments.capacity.run import run_controller
 from cotide_lab.experiments.capacity.scenarios import Scenario
 from cotide_lab.provisioning import park_kernel as kernel
+from cotide_lab.provisioning.baselines import Fleet, reactive
 from cotide_lab.provisioning.park import MachinePark
 from cotide_lab.provisioning.task_stream import TaskStream
 

@@ -1,6 +1,6 @@
 """The simple rival of `capacity_day`: machines switched on and off by thresholds on what pods ask for.
 
-The rule is that of the experiment (`cotide_core/provisioning/baselines.py`): every five simulated minutes a tenth of
+The rule is that of the experiment (`cotide_lab/provisioning/baselines.py`): every five simulated minutes a tenth of
 the machines more where what is asked for is above its threshold, and a tenth fewer where it is below; and every minute
 machines for pods that wait and fit nothing that is on or boots. What is to go is cordoned, the emptiest nodes of the
 least efficient type first; pods of services are evicted from it, Jobs are left to end, and an empty machine is switched
@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from cotide_core.errors import ClusterError
-from cotide_core.provisioning.baselines import Fleet, Order, for_waiting, reactive
 from cotide_kube.client import KubeClient
+from cotide_lab.provisioning.baselines import Fleet, Order, for_waiting, reactive
 from cotide_sim.kubelets.machine_room import MachineRoom
 
 POLL_SECONDS: Final = 60.0

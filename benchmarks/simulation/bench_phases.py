@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cotide_core.phases.node_report import desk, end_phase, open_group, report
 from cotide_core.phases.profile import Phase, Profile
-from cotide_core.phases.tables import RUNNING, tables
-from cotide_core.phases.utility import Weights
+from cotide_lab.phases.node_report import desk, end_phase, open_group, report
 from cotide_lab.phases.rules import RULES
 from cotide_lab.phases.swim_model import facebook_day
+from cotide_lab.phases.tables import RUNNING, tables
+from cotide_lab.phases.utility import Weights
 from cotide_lab.phases.world import run
 from cotide_sim.traces.mapreduce.swim import FILES, read_swim
 

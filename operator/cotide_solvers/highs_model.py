@@ -1,6 +1,6 @@
 """The common part of both adapters of HiGHS: a quiet solver of one thread, and a program handed over by columns.
 
-Called by `highs`, which starts warm, and by `highs_once`, which starts each program from scratch.
+Called by `highs`, which starts warm, and by the laboratory's `highs_once`, which starts each program from scratch.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 from cotide_core.policies import POLICIES
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.recording.replay import replay
+from cotide_lab.commands.ledger_replay import replay
 
 CPU, SLOTS = 2000, 5
 ANSWERS = ("confirm", "confirm", "refuse", "gone", "silence", "late")

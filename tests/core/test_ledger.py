@@ -76,7 +76,7 @@ from cotide_core.placement.refusal_messages import services_at_risk
 from cotide_core.policies import POLICIES
 from cotide_core.recording.codec import decode, encode
 from cotide_core.recording.ledger import LedgerWriter, read_ledger
-from cotide_core.recording.replay import replay
+from cotide_lab.commands.ledger_replay import replay
 
 GOLDEN = Path(__file__).parent / "golden" / "ledger.jsonl"
 KINDS: dict[str, type] = {cls.__name__: cls for cls in (*EVENT_TYPES, *INSTRUCTION_TYPES)}

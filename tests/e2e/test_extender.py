@@ -20,8 +20,8 @@ from manifests import our_pod_manifest
 from operator_world import ALONE, PODS, World
 
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.recording.replay import replay
 from cotide_kube.answers import ApiError
+from cotide_lab.commands.ledger_replay import replay
 from cotide_operator.assembly import Operator
 from cotide_operator.webhooks.extender.extender import BINDINGS_AT_ONCE
 

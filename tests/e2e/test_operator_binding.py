@@ -19,10 +19,10 @@ from operator_world import ALONE, PODS, QUICK_QUEUE, World, watch_bindings
 from servers import Server
 
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.recording.replay import replay
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
+from cotide_lab.commands.ledger_replay import replay
 from cotide_operator.assembly import Operator
 
 

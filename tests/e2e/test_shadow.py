@@ -7,8 +7,8 @@ from pathlib import Path
 from operator_world import ALONE, PODS, World
 
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.recording.replay import replay
 from cotide_core.recording.shadow_report import shadow_report
+from cotide_lab.commands.ledger_replay import replay
 from cotide_operator.cache.preflight import install
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotide_core.consolidation.linear_solver import LinearProblem
-from cotide_solvers.highs_once import Highs
+from cotide_lab.consolidation.linear_solver import LinearProblem
+from cotide_lab.experiments.consolidation.highs_once import Highs
 
 
 def problem(whole: bool, least: float = 3.0) -> LinearProblem:

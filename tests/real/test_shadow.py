@@ -10,8 +10,8 @@ import yaml
 from real_cluster import ALONE, DEPLOY, RealCluster
 
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.recording.replay import replay
 from cotide_core.recording.shadow_report import shadow_report
+from cotide_lab.commands.ledger_replay import replay
 
 USER = "system:serviceaccount:cotide-system:cotide-shadow"
 COLLECTIONS = {

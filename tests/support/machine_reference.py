@@ -11,12 +11,12 @@ import numpy as np
 from hypothesis import strategies as st
 from replay_reference import columns
 
+from cotide_lab.predictors.run_time.kernels.run_forecasts import LEARNED, past_of
 from cotide_lab.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
 from cotide_lab.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_lab.trace_replay.kernels.replay_state import Jobs
 from cotide_lab.trace_replay.kernels.slack import MIDDLING_PRIORITY, TRIALS, slack_of
 from cotide_lab.trace_replay.machine_replay import CONSERVATIVE, EASY, PLAN, SLACK, MachineRule, replay_machines
-from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, past_of
 
 HORIZON = 400
 RESERVING = (CONSERVATIVE, SLACK)

@@ -10,7 +10,7 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
-from cotide_core.phases.utility import DISTANCE
+from cotide_lab.phases.utility import DISTANCE
 
 Need = tuple[int, ...]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_lab.trace_replay.kernels.easy import NO_BACKFILL, order_key
 from cotide_lab.trace_replay.kernels.platform import (
     FIRST_DEMAND,
@@ -22,7 +23,6 @@ from cotide_lab.trace_replay.kernels.platform import (
 )
 from cotide_lab.trace_replay.kernels.replay_state import Jobs, new_replay_state
 from cotide_lab.trace_replay.kernels.slack import TRIALS, slack_of
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_predictors.run_time.kernels.run_habits import habits_of, note_habit, predict
 
 

@@ -11,10 +11,9 @@ node has room for each of them. It gives back what its phase does not need:
   starts nothing else in that room.
 
 Memory is given back only permanently. The need of a phase is the largest of itself and of all that follow. So pods
-never hold some memory and wait for each other for more (`safe_state` is about that). It is given back only when it is
-free already. A request below what a process still holds would let the node promise the same memory twice. Only work
-that goes back to an earlier phase can want memory again. It waits for it as for cpu, and keeps what it has. Limits are
-never changed.
+never hold some memory and wait for each other for more (a deadlock). It is given back only when it is free already. A
+request below what a process still holds would let the node promise the same memory twice. Only work that goes back to
+an earlier phase can want memory again. It waits for it as for cpu, and keeps what it has. Limits are never changed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A run time's distribution over bins of log seconds, and the points that its uses take.
 
-Made by `hazard`; read by policies (order, reservations) and by experiments. Ordering takes the value of highest
-expected accuracy, absolute error the median, sums the mean, a reservation an upper quantile. Inside a bin run times
-are spread evenly over the log. Invariant: a distribution's masses are >= 0 and add up to 1; its quantiles rise with
-their level.
+Made by the laboratory's `hazard`; read by policies (order, reservations) and by experiments. Ordering takes the value
+of highest expected accuracy, absolute error the median, sums the mean, a reservation an upper quantile. Inside a bin
+run times are spread evenly over the log. Invariant: a distribution's masses are >= 0 and add up to 1; its quantiles
+rise with their level.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The trees' features of a job: the request, the calendar, and the same user's past runs, under three keys from near to
 far.
 
-Called by `hazard` and `reliability`. Histories are kept for the user, for the user's executable, and for the user's
-jobs of the same size and request ("twins"). A job is most similar to its twins, but has them least often. Invariant:
-every feature is a function of the job's own row and of snapshots, so of jobs finished before the submission.
+Called by the laboratory's `rebuilding` and `reliability`. Histories are kept for the user, for the user's executable,
+and for the user's jobs of the same size and request ("twins"). A job is most similar to its twins, but has them least
+often. Invariant: every feature is a function of the job's own row and of snapshots, so of jobs finished before the
+submission.
 """
 
 from __future__ import annotations

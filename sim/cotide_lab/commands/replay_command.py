@@ -1,7 +1,7 @@
 """`cotide replay`: run a recorded ledger through the engine and compare every instruction.
 
 Called by `main`. Reads ``ledger.jsonl`` and, as the ledger names them, the model files next to it; the comparison
-itself is `cotide_core.recording.replay`. Exit 0 when everything was reproduced, 1 at the first difference, a missing or
+itself is `ledger_replay`. Exit 0 when everything was reproduced, 1 at the first difference, a missing or
 broken model included.
 """
 
@@ -16,7 +16,7 @@ from cotide_cli.inputs.ledger_input import ledger_file, ledger_lines
 from cotide_cli.inputs.ledger_models import MODELS_NAME, ModelDirectory
 from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError
-from cotide_core.recording.replay import ReplayResult, replay
+from cotide_lab.commands.ledger_replay import ReplayResult, replay
 
 PROGRESS_CYCLES: Final = 5_000
 """Cycles between two lines of progress (chosen: a few seconds apart)."""

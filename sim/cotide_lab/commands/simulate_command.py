@@ -310,11 +310,11 @@ def _replay(
 ) -> list[Schedule]:
     """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command."""
     from cotide_core.kernels.compiled import when_compiling
+    from cotide_lab.predictors.run_time.boosted import DAY_SECONDS
     from cotide_lab.trace_replay.check import faults_of
     from cotide_lab.trace_replay.runner import run_policy
     from cotide_lab.trace_replay.user_policy import UserPolicy
     from cotide_lab.trace_replay.user_replay import run_user_policy
-    from cotide_predictors.run_time.boosted import DAY_SECONDS
 
     schedules, pause, runtime = [], rules.rebuild_days * DAY_SECONDS, rules.runtime
     slow = runtime in SLOW or rules.reliability == "trees"

@@ -1,6 +1,6 @@
 """The scores of `cotide evaluate` as rows: a contender at a limit of a table, with its training samples.
 
-Called by `evaluate_command`. Reads samples, hands them to `cotide_predictors.evaluation` and adds up. Invariant: a
+Called by `evaluate_command`. Reads samples, hands them to `cotide_lab.predictors.evaluation` and adds up. Invariant: a
 figure that no split defines is None.
 """
 
@@ -58,7 +58,7 @@ class Diagrams:
 
     def drawn(self) -> list[dict[str, Any]]:
         """Return a diagram for each contender and limit, over all collected rows."""
-        from cotide_predictors.evaluation.reliability_diagram import calibration_error, reliability_diagram
+        from cotide_lab.predictors.evaluation.reliability_diagram import calibration_error, reliability_diagram
 
         found: list[dict[str, Any]] = []
         for (contender, limit), forecasts in self._forecasts.items():
@@ -131,7 +131,7 @@ def _completion_sources(asked: Asked, source: SampleOptions) -> list[tuple[str, 
 def _stored_qos(
     name: str, samples: QosSamples, limits: Sequence[float], model: Any, diagrams: Diagrams
 ) -> list[dict[str, Any]]:
-    from cotide_predictors.evaluation.held_out import score_qos
+    from cotide_lab.predictors.evaluation.held_out import score_qos
     from cotide_predictors.qos.mixes import with_limit
     from cotide_predictors.qos.qos_model import QosModel
 
@@ -147,8 +147,8 @@ def _stored_qos(
 
 
 def _stored_completion(name: str, found: CompletionSamples, model: Any) -> list[dict[str, Any]]:
+    from cotide_lab.predictors.evaluation.held_out import score_completion
     from cotide_predictors.completion.completion_model import CompletionModel, jobs_of
-    from cotide_predictors.evaluation.held_out import score_completion
 
     if not isinstance(model, CompletionModel):
         raise InputError("holds a QoS model; this is about run times", field="--model")
@@ -159,7 +159,7 @@ def _stored_completion(name: str, found: CompletionSamples, model: Any) -> list[
 def _qos(
     name: str, samples: QosSamples, limits: Sequence[float], asked: Asked, diagrams: Diagrams
 ) -> list[dict[str, Any]]:
-    from cotide_predictors.evaluation.held_out import evaluate_qos
+    from cotide_lab.predictors.evaluation.held_out import evaluate_qos
 
     _require(name, len(samples.latency_milliseconds))
     rows = []
@@ -184,7 +184,7 @@ def _qos(
 def _unseen(
     name: str, samples: QosSamples, limits: Sequence[float], asked: Asked, source: SampleOptions, diagrams: Diagrams
 ) -> list[dict[str, Any]]:
-    from cotide_predictors.evaluation.unseen import evaluate_unseen
+    from cotide_lab.predictors.evaluation.unseen import evaluate_unseen
     from cotide_predictors.qos.mixes import take_mixes
     from cotide_sim.traces.colocation.tables import concatenate_qos
 
@@ -210,7 +210,7 @@ def _unseen(
 
 
 def _completion(name: str, found: CompletionSamples, asked: Asked) -> list[dict[str, Any]]:
-    from cotide_predictors.evaluation.held_out import evaluate_completion
+    from cotide_lab.predictors.evaluation.held_out import evaluate_completion
 
     _require(name, len(found.types))
     rows = []
@@ -248,7 +248,7 @@ def _compared_with_ours(
     learned_from: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Return rows of contenders' scores, each but ours with its paired difference in one metric."""
-    from cotide_predictors.evaluation.held_out import OURS
+    from cotide_lab.predictors.evaluation.held_out import OURS
 
     ours = next(score for score in scores if score.contender == OURS)
     rows = []

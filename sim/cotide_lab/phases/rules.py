@@ -25,7 +25,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.phases.profile import Phase, Profile
-from cotide_core.phases.utility import ARRIVAL, DISTANCE, DOMINANT_SHARE, UTILITY, Weights
+from cotide_lab.phases.utility import ARRIVAL, DISTANCE, DOMINANT_SHARE, UTILITY, Weights
 from cotide_lab.phases.workload import Stage, Workload
 
 PHASES: Final = "phases"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
-from cotide_core.phases.node_report import desk
-from cotide_core.phases.tables import MAX_TASKS, NONE, tables
-from cotide_core.phases.utility import Weights
+from cotide_lab.phases.node_report import desk
 from cotide_lab.phases.rules import groups_of, weights_of
+from cotide_lab.phases.tables import MAX_TASKS, NONE, tables
+from cotide_lab.phases.utility import Weights
 from cotide_lab.phases.workload import Workload
 from cotide_lab.phases.world_kernel import Plan, Seen, play
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
-from cotide_core.phases.node_report import Desk, end_phase, open_group, report, starts_in
-from cotide_core.phases.tables import DONE, MAX_TASKS, NONE, NOT_DONE, RUNNING, Nodes, Work
-from cotide_core.phases.utility import Weights
+from cotide_lab.phases.node_report import Desk, end_phase, open_group, report, starts_in
+from cotide_lab.phases.tables import DONE, MAX_TASKS, NONE, NOT_DONE, RUNNING, Nodes, Work
+from cotide_lab.phases.utility import Weights
 from cotide_lab.trace_replay.kernels.time_heap import heap_pop, heap_push
 
 HEARTBEAT: Final = 3000

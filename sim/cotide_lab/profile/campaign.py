@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cotide_core.errors import ClusterError
+from cotide_lab.predictors.profiling.design import Mix, next_cell, windows_left
+from cotide_lab.predictors.profiling.findings import by_cell
+from cotide_lab.predictors.profiling.windows import Window
 from cotide_lab.profile.journal import Journal
 from cotide_lab.profile.meters import Reading
 from cotide_lab.profile.plan import BatchJob
-from cotide_predictors.profiling.design import Mix, next_cell, windows_left
-from cotide_predictors.profiling.findings import by_cell
-from cotide_predictors.profiling.windows import Window
 
 
 class Jobs(Protocol):

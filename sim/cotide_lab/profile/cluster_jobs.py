@@ -20,8 +20,8 @@ from cotide_kube.objects import PodObject
 from cotide_kube.official import WRITE_SECONDS, ask, connect, list_in, object_in
 from cotide_kube.plain_objects import all_checked
 from cotide_kube.timestamps import parse_timestamp
+from cotide_lab.predictors.profiling.design import Mix
 from cotide_lab.profile.plan import BatchJob
-from cotide_predictors.profiling.design import Mix
 
 CAMPAIGN: Final = "cotide.dev/profile"
 POLL_SECONDS: Final = 0.5

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from cotide_core.errors import InputError
 from cotide_files.replacement import replace_file
+from cotide_lab.predictors.profiling.design import Cell
+from cotide_lab.predictors.profiling.windows import Window
 from cotide_lab.profile.plan import Plan, differences
-from cotide_predictors.profiling.design import Cell
-from cotide_predictors.profiling.windows import Window
 
 NAME: Final = "journal.jsonl"
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from cotide_core.errors import InputError
+from cotide_lab.predictors.profiling.design import Mix
 from cotide_lab.profile.cgroups import CpuGroup
 from cotide_lab.profile.plan import BatchJob
-from cotide_predictors.profiling.design import Mix
 
 START_SECONDS: Final = 20.0
 """Seconds that a service may take until it accepts connections (chosen)."""

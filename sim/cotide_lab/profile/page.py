@@ -17,10 +17,10 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.units import counted, format_seconds
+from cotide_lab.predictors.profiling.design import Mix, Standing
+from cotide_lab.predictors.profiling.findings import CellFinding, mixes_in
 from cotide_lab.profile.journal import Journal
 from cotide_lab.profile.results import THRESHOLD, Results
-from cotide_predictors.profiling.design import Mix, Standing
-from cotide_predictors.profiling.findings import CellFinding, mixes_in
 from cotide_sim.pages.line_chart import Axis, Series, line_chart
 from cotide_sim.pages.page import Made, chart, charts, page, table
 

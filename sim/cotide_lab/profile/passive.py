@@ -22,12 +22,12 @@ import numpy as np
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.units import resource_amount
+from cotide_lab.predictors.profiling.design import Cell, Mix
+from cotide_lab.predictors.profiling.windows import JobKind, Window
 from cotide_lab.profile.journal import Journal
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.usage.prometheus_client import Limits, PrometheusClient
 from cotide_operator.usage.sources import SourceDown
-from cotide_predictors.profiling.design import Cell, Mix
-from cotide_predictors.profiling.windows import JobKind, Window
 
 ANSWER: Final = Limits(bytes=1 << 20, series=1000)
 """Limits of one query (chosen: a sum has one series)."""

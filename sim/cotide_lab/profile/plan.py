@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, Final, Self
 
-from cotide_predictors.profiling.design import Cell, Mix, Rule, cells_of
-from cotide_predictors.profiling.windows import Circumstances, JobKind
+from cotide_lab.predictors.profiling.design import Cell, Mix, Rule, cells_of
+from cotide_lab.predictors.profiling.windows import Circumstances, JobKind
 
 FORMAT: Final = 1
 

@@ -21,6 +21,8 @@ from cotide_cli.printing import as_text, output_option, print_lines, progress_ba
 from cotide_cli.stopping import UNDO_SECONDS, interrupted_when_told, run_until_told
 from cotide_core.errors import InputError
 from cotide_core.units import resource_amount
+from cotide_lab.predictors.profiling.design import Rule
+from cotide_lab.predictors.profiling.windows import JobKind
 from cotide_lab.profile.campaign import Budget, run_campaign
 from cotide_lab.profile.journal import Journal
 from cotide_lab.profile.local_machine import STOP_SECONDS, LocalMachine
@@ -46,8 +48,6 @@ from cotide_lab.profile.profile_options import (
     prometheus_options,
     window_options,
 )
-from cotide_predictors.profiling.design import Rule
-from cotide_predictors.profiling.windows import JobKind
 from cotide_sim.pages.origin import made
 
 if TYPE_CHECKING:

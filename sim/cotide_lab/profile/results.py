@@ -17,9 +17,8 @@ from typing import Any, Final
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError, ModelError
 from cotide_lab.commands.train_command import LEAST_JOBS, write_model
-from cotide_lab.profile.journal import Journal
-from cotide_predictors.profiling.design import Cell, Standing, standings
-from cotide_predictors.profiling.findings import (
+from cotide_lab.predictors.profiling.design import Cell, Standing, standings
+from cotide_lab.predictors.profiling.findings import (
     CellFinding,
     Cost,
     Fit,
@@ -32,7 +31,8 @@ from cotide_predictors.profiling.findings import (
     log_error,
     train,
 )
-from cotide_predictors.profiling.windows import Circumstances, Window, completion_samples
+from cotide_lab.predictors.profiling.windows import Circumstances, Window, completion_samples
+from cotide_lab.profile.journal import Journal
 
 SAMPLES: Final = "samples.csv"
 COMPLETIONS: Final = "completions.csv"

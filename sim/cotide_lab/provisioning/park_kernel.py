@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.kernels.compiled import compiled
-from cotide_core.provisioning.round_robin import next_type
+from cotide_lab.provisioning.round_robin import next_type
 from cotide_lab.trace_replay.kernels.time_heap import heap_pop, heap_push
 
 Floats = NDArray[np.float64]

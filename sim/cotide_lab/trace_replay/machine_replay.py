@@ -28,6 +28,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
+from cotide_lab.predictors.run_time.kernels.run_forecasts import Past
 from cotide_lab.trace_replay.kernels.easy import BY_SUBMIT, NO_BACKFILL
 from cotide_lab.trace_replay.kernels.on_machines import given_plan
 from cotide_lab.trace_replay.kernels.on_machines.gang_conservative import (
@@ -43,7 +44,6 @@ from cotide_lab.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_lab.trace_replay.kernels.platform import PlatformRule
 from cotide_lab.trace_replay.kernels.replay_state import Jobs, new_replay_state
 from cotide_lab.trace_replay.kernels.slack import MIDDLING_PRIORITY
-from cotide_predictors.run_time.kernels.run_forecasts import Past
 
 IN_ORDER: Final = 0
 EASY: Final = 1

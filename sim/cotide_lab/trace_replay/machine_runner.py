@@ -16,6 +16,8 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
 from cotide_core.policies.catalogue import Runner, entry_of
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
+from cotide_lab.predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_lab.trace_replay.check import faults_of
 from cotide_lab.trace_replay.kernels.easy import BY_DEMAND, NO_BACKFILL
 from cotide_lab.trace_replay.kernels.on_machines.gangs import Gangs
@@ -37,8 +39,6 @@ from cotide_lab.trace_replay.machine_replay import (
 from cotide_lab.trace_replay.machines_apart import asked_apart
 from cotide_lab.trace_replay.policies import PLATFORMS, ReplayPolicy
 from cotide_lab.trace_replay.runner import Reliability, Runtime, Schedule, run_watched
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
-from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.machines import Machines
 

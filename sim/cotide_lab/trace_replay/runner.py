@@ -21,6 +21,18 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.machine_platform import PREDICTABLE
+from cotide_lab.predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
+from cotide_lab.predictors.run_time.kernels.run_forecasts import (
+    GIVEN,
+    LAST_TWO,
+    LEARNED,
+    RATED,
+    TREES,
+    TREES_RATED,
+    Past,
+    past_of,
+)
+from cotide_lab.predictors.run_time.sequential.catalogue import SEQUENTIAL, Sequential
 from cotide_lab.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_lab.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_lab.trace_replay.kernels.event_loop import STOP
@@ -33,18 +45,6 @@ from cotide_lab.trace_replay.kernels.set_plan import replay_set_plan, set_plan_r
 from cotide_lab.trace_replay.kernels.slack import MIDDLING_PRIORITY, replay_slack, slack_rule
 from cotide_lab.trace_replay.policies import PLATFORMS, ReplayPolicy
 from cotide_lab.trace_replay.sequential_feed import FeedColumns, SequentialFeed
-from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
-from cotide_predictors.run_time.kernels.run_forecasts import (
-    GIVEN,
-    LAST_TWO,
-    LEARNED,
-    RATED,
-    TREES,
-    TREES_RATED,
-    Past,
-    past_of,
-)
-from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL, Sequential
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 Runtime = Literal["request", "clairvoyant", "last-two", "learned", "trees"] | Sequential

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
+from cotide_lab.predictors.run_time.sequential.catalogue import Sequential, sequential_forecaster
 from cotide_lab.trace_replay.kernels.replay_state import NEVER
 from cotide_predictors.run_time.jobs import JobTable, codes
-from cotide_predictors.run_time.sequential.catalogue import Sequential, sequential_forecaster
 from cotide_predictors.run_time.sequential.forecaster import UserTrust
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 

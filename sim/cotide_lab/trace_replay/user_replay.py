@@ -18,12 +18,8 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.machine_platform import PREDICTABLE
-from cotide_lab.trace_replay.kernels.replay_state import NEVER
-from cotide_lab.trace_replay.runner import Runtime, Schedule
-from cotide_lab.trace_replay.sequential_feed import FeedColumns, SequentialFeed
-from cotide_lab.trace_replay.user_policy import Job, Machine, Queue, UserPolicy
-from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
-from cotide_predictors.run_time.kernels.run_forecasts import (
+from cotide_lab.predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
+from cotide_lab.predictors.run_time.kernels.run_forecasts import (
     GIVEN,
     LAST_TWO,
     LEARNED,
@@ -33,7 +29,11 @@ from cotide_predictors.run_time.kernels.run_forecasts import (
     learn,
     past_of,
 )
-from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
+from cotide_lab.predictors.run_time.sequential.catalogue import SEQUENTIAL
+from cotide_lab.trace_replay.kernels.replay_state import NEVER
+from cotide_lab.trace_replay.runner import Runtime, Schedule
+from cotide_lab.trace_replay.sequential_feed import FeedColumns, SequentialFeed
+from cotide_lab.trace_replay.user_policy import Job, Machine, Queue, UserPolicy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED, "trees": TREES}

@@ -17,7 +17,7 @@ from replica import Replica
 
 from cotide_core.errors import CotideError
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.recording.replay import replay
+from cotide_lab.commands.ledger_replay import replay
 
 HISTORY_LINES: Final = 400
 _KOPF_TRIES_AGAIN: Final = re.compile(r"\S+ ERROR +Request attempt #\d+/\d+ failed; will retry")

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing_cases import instance_of, uniform_instances, vector_instances
 
-from cotide_core.consolidation.dmns import dmns
 from cotide_core.consolidation.instance import Instance, first_overfull
-from cotide_core.consolidation.lower_bound import fewest_nodes, knapsack, least_transfer
-from cotide_core.consolidation.metrics import weighted_transfer
-from cotide_core.consolidation.switch_tree import SwitchTree
-from cotide_core.consolidation.transfer_plan import exchange, fill_in_turn, gap, plan
-from cotide_solvers.highs_once import Highs
+from cotide_lab.consolidation.dmns import dmns
+from cotide_lab.consolidation.lower_bound import fewest_nodes, knapsack, least_transfer
+from cotide_lab.consolidation.metrics import weighted_transfer
+from cotide_lab.consolidation.switch_tree import SwitchTree
+from cotide_lab.consolidation.transfer_plan import exchange, fill_in_turn, gap, plan
+from cotide_lab.experiments.consolidation.highs_once import Highs
 
 
 def best_of_all(instance: Instance) -> tuple[int, int]:

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from packing_cases import uniform_instances
 
-from cotide_core.consolidation.hsa import hsa
 from cotide_core.consolidation.instance import Instance, first_overfull
-from cotide_core.consolidation.kmns import kmns
-from cotide_core.consolidation.metrics import weighted_transfer
-from cotide_core.consolidation.switch_tree import SwitchTree
+from cotide_lab.consolidation.hsa import hsa
+from cotide_lab.consolidation.kmns import kmns
+from cotide_lab.consolidation.metrics import weighted_transfer
+from cotide_lab.consolidation.switch_tree import SwitchTree
 
 
 def instance(sizes: list[int], homes: list[int], nodes: int) -> Instance:

@@ -17,7 +17,7 @@ from cotide_core.forecasts import CompletionForecast, CompletionForecaster, MixB
 from cotide_core.instructions import Bind
 from cotide_core.kernels.array_types import Floats
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.recording.replay import replay
+from cotide_lab.commands.ledger_replay import replay
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from cotide_core.events import Event, ModelsChanged, PodDeleted, RunTimeForecast
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Instruction
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.recording.replay import replay
+from cotide_lab.commands.ledger_replay import replay
 
 FULL = pod_upserted("x", 1000, WorkloadClass.ONLINE, node="a")
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.phases.node_report import desk, end_phase, open_group, report
 from cotide_core.phases.profile import Phase, Profile
-from cotide_core.phases.safe_state import stays_safe
-from cotide_core.phases.tables import DONE, NONE, OPEN, PAUSED, RUNNING, WAITING, Nodes, Work, tables
-from cotide_core.phases.utility import DISTANCE, EPSILON, FLOOR, LOGARITHM, Weights
+from cotide_lab.phases.node_report import desk, end_phase, open_group, report
+from cotide_lab.phases.safe_state import stays_safe
+from cotide_lab.phases.tables import DONE, NONE, OPEN, PAUSED, RUNNING, WAITING, Nodes, Work, tables
+from cotide_lab.phases.utility import DISTANCE, EPSILON, FLOOR, LOGARITHM, Weights
 
 NEVER = 10**12
 UNBOUNDED = Weights(pause_milliseconds=NEVER, start_milliseconds=NEVER, overcommit=1e9, shortness=0.0)

@@ -7,7 +7,7 @@ import pytest
 
 from cotide_core.errors import InputError
 from cotide_core.phases.profile import Phase, Profile
-from cotide_core.phases.tables import tables
+from cotide_lab.phases.tables import tables
 
 
 def test_task_level_holds_the_largest_of_each_resource_all_the_time() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cotide_core.phases.utility import (
+from cotide_lab.phases.utility import (
     DISTANCE,
     LOGARITHM,
     dominant_share,

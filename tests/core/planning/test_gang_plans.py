@@ -9,8 +9,8 @@ from replay_reference import Job, replay
 
 from cotide_core.events import Gang, PodDeleted, PodPhase, PodUpserted
 from cotide_core.instructions import Instruction, Wait
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_lab.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, QueueRule, replay_queue
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 
 PLANNING = ("easy", "easy-sjbf", "conservative", "svf", "slack", "hybrid", "svf-lw", "sjf-random", "hybrid-machines")
 

@@ -12,7 +12,7 @@ from cotide_core.config import SchedulerConfig
 from cotide_core.events import Gang, ModelsChanged, Node, NodeDeleted, NodeUpserted, PodDeleted, PodPhase, PodUpserted
 from cotide_core.instructions import Instruction, Wait
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.recording.replay import replay
+from cotide_lab.commands.ledger_replay import replay
 
 PRESENT = ("fifo", "fair", "random", "qpsm", "random-guarded", "hierarchical", "predictive")
 AFTER = 30.0

@@ -27,10 +27,10 @@ from cotide_core.kernels.machine_plan import plan_machines
 from cotide_core.planning.planner import PlannedStart
 from cotide_core.recording.ledger import LedgerWriter, read_ledger
 from cotide_core.state.node_columns import ALWAYS, RESOURCES_KEPT
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_lab.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_lab.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, QueueRule, replay_queue
 from cotide_lab.trace_replay.kernels.plan import PlanRule, replay_plan
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 
 PLANNING = ("easy", "easy-sjbf", "conservative", "svf")
 

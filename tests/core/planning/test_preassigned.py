@@ -17,9 +17,9 @@ from cotide_lab.offline.hybrid import hybrid
 from cotide_lab.offline.job_list import JobList
 from cotide_lab.offline.lists.list_scheduling import list_schedule, on_given
 from cotide_lab.offline.orders import ORDERS
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_lab.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_VOLUME
 from cotide_lab.trace_replay.kernels.plan import PlanRule, replay_plan
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 
 
 @st.composite

@@ -15,9 +15,9 @@ from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted
 from cotide_core.forecasting.reliability import Reliability, accuracy, expected_accuracy
 from cotide_core.forecasts import CompletionForecast, CompletionForecaster
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN, past_of
 from cotide_lab.trace_replay.kernels.platform import PREDICTABLE, platform_rule, replay_platform
 from cotide_lab.trace_replay.kernels.replay_state import new_replay_state
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, past_of
 
 
 class Spelled(Estimates):

@@ -10,8 +10,8 @@ from live_cluster import Cluster, bound, clusters, engine, jobs_of, live_starts,
 from replay_reference import replay
 
 from cotide_core.events import PodPhase, PodUpserted
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_lab.trace_replay.kernels.slack import replay_slack, slack_rule
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 
 
 @settings(max_examples=80, deadline=None)

@@ -45,7 +45,7 @@ from cotide_core.policies.qpsm import qpsm
 from cotide_core.qos.qos_guard import QosGuard
 from cotide_core.queueing.ordering import ArrivalOrder, PredictedShortestFirst, RandomOrder, SmallestVolumeFirst
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.recording.replay import replay
+from cotide_lab.commands.ledger_replay import replay
 
 CPU, MEMORY, THRESHOLD = 1000, 1000, 0.3
 NODES = ("a", "b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotide_core.provisioning.baselines import Fleet, reactive
+from cotide_lab.provisioning.baselines import Fleet, reactive
 
 CAPACITY = np.array([[0.5, 0.25], [0.5, 1.0]])
 """The first type is the more efficient one and holds little memory."""

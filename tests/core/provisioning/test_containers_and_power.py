@@ -13,7 +13,7 @@ from cotide_core.errors import InputError
 from cotide_core.provisioning.containers import container_sizes, groups_per_machine
 from cotide_core.provisioning.overprovisioning import PAPER, LearnedFactor
 from cotide_core.provisioning.power import PowerCurve
-from cotide_core.provisioning.round_robin import turns, type_shares
+from cotide_lab.provisioning.round_robin import turns, type_shares
 
 
 def test_a_group_of_containers_holds_its_tasks_as_often_as_stated():

@@ -23,7 +23,7 @@ from cotide_core.instructions import Evict, EvictCause, Instruction, Wait, WaitR
 from cotide_core.limits import MAX_GANG_REQUESTS
 from cotide_core.queueing.gangs import GangNeed, GangWait
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.recording.replay import replay
+from cotide_lab.commands.ledger_replay import replay
 
 PRESENT = ("fifo", "qpsm", "random-guarded", "hierarchical", "predictive")
 TIMEOUT = 60.0

@@ -27,7 +27,7 @@ from cotide_core.events import (
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.recording.replay import replay
+from cotide_lab.commands.ledger_replay import replay
 
 CPU, MEMORY = 1000, 1000
 NODES = ("a", "b")

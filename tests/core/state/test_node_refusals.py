@@ -30,8 +30,8 @@ from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Wait
 from cotide_core.policies import POLICIES
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.recording.replay import replay
 from cotide_core.state.node_refusals import LONGEST_SECONDS, Asked, NodeRefusals
+from cotide_lab.commands.ledger_replay import replay
 
 FIRST = 10.0
 

@@ -17,13 +17,13 @@ from servers import Server
 from cotide_core.forecasts import MixBatch
 from cotide_kube.client import KubeClient
 from cotide_lab.inputs.training_data import qos_from_csv
+from cotide_lab.predictors.profiling.design import Rule
+from cotide_lab.predictors.profiling.windows import JobKind
 from cotide_lab.profile.cluster_jobs import ClusterMachine
 from cotide_lab.profile.journal import Journal
 from cotide_lab.profile.passive import Alternation, Watch, mix_of_pods, watch
 from cotide_lab.profile.plan import BatchJob, Plan
 from cotide_lab.profile.profile_command import command
-from cotide_predictors.profiling.design import Rule
-from cotide_predictors.profiling.windows import JobKind
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape

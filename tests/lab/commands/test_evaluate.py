@@ -10,8 +10,8 @@ from evaluate_scene import run, write_qos_samples
 
 from cotide_core.errors import ModelError
 from cotide_lab.evaluation.asking import read_model
-from cotide_predictors.evaluation.baselines import COMPLETION_BASELINES, QOS_BASELINES
-from cotide_predictors.evaluation.held_out import SHIPPED
+from cotide_lab.predictors.evaluation.baselines import COMPLETION_BASELINES, QOS_BASELINES
+from cotide_lab.predictors.evaluation.held_out import SHIPPED
 
 
 @pytest.fixture

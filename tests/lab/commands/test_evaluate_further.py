@@ -10,9 +10,9 @@ import pytest
 from evaluate_scene import run, write_qos_samples
 from repository import DATA
 
-from cotide_predictors.evaluation.baselines import QOS_BASELINES
-from cotide_predictors.evaluation.held_out import SHIPPED
-from cotide_predictors.evaluation.unseen import UNBOUNDED
+from cotide_lab.predictors.evaluation.baselines import QOS_BASELINES
+from cotide_lab.predictors.evaluation.held_out import SHIPPED
+from cotide_lab.predictors.evaluation.unseen import UNBOUNDED
 
 CONTENDERS = ("cotide", SHIPPED, *QOS_BASELINES)
 

@@ -30,7 +30,7 @@ from cotide_lab.experiments.services.population import (
     read_tables,
     split,
 )
-from cotide_predictors.evaluation.baselines import PAPER_TREES, QOS_BASELINES
+from cotide_lab.predictors.evaluation.baselines import PAPER_TREES, QOS_BASELINES
 from cotide_predictors.qos.mixes import take_mixes
 
 SERVICES = [Service("shop/a", "even", 10.0, 2.0, 0.1), Service("shop/b", "mild", 80.0, 3.0, 0.01)]

@@ -9,10 +9,10 @@ import pytest
 
 from cotide_core.errors import InputError
 from cotide_core.phases.profile import Phase, Profile
-from cotide_core.phases.tables import tables
-from cotide_core.phases.utility import Weights
 from cotide_lab.phases.mixes import mix
 from cotide_lab.phases.rules import RULES, groups_of, slowed
+from cotide_lab.phases.tables import tables
+from cotide_lab.phases.utility import Weights
 from cotide_lab.phases.workload import Stage, Workload, stragglers
 from cotide_lab.phases.world import bound, refused, run, slowed_share
 

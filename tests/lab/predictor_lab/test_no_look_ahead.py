@@ -17,12 +17,12 @@ from cotide_lab.predictor_lab.series.entries import SERIES_ENTRIES, Network, Ser
 from cotide_lab.predictor_lab.series.pretrained import ADAPTERS
 from cotide_lab.predictor_lab.series.task import hourly_change, paths_of, quantiles_of
 from cotide_lab.predictor_lab.user_predictor import run_time_forecasts
+from cotide_lab.predictors.run_time.sequential.catalogue import SEQUENTIAL
+from cotide_lab.predictors.usage_path.attention_network import VARIANTS
+from cotide_lab.predictors.usage_path.inputs import DAY_SLOTS, WINDOW
 from cotide_lab.trace_replay.user_policy import PolicySource
 from cotide_predictors.run_time.habits.live_catalogue import HABITS, LIVE_PREDICTORS
 from cotide_predictors.run_time.jobs import RunLog
-from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
-from cotide_predictors.usage_path.attention_network import VARIANTS
-from cotide_predictors.usage_path.inputs import DAY_SLOTS, WINDOW
 from cotide_sim.workloads.generated_load import generated_load
 
 CHANGED_JOB = 150
@@ -138,8 +138,8 @@ class LetIn:
 @pytest.fixture
 def _untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give networks random weights in place of training."""
-    from cotide_predictors.usage_path import training
-    from cotide_predictors.usage_path.path_network import PathNetwork
+    from cotide_lab.predictors.usage_path import training
+    from cotide_lab.predictors.usage_path.path_network import PathNetwork
 
     def untrained(history: np.ndarray, variant: str, *, seed: int, steps: int) -> PathNetwork:
         generator = np.random.default_rng(seed)

@@ -20,7 +20,7 @@ from cotide_lab.predictor_lab.plan import cells_of, source_of
 from cotide_lab.predictor_lab.series.entries import SERIES_ENTRIES
 from cotide_lab.predictor_lab.series.pretrained import ADAPTERS, CONTEXT_SLOTS, Pretrained, digest_of, parse_weights
 from cotide_lab.predictor_lab.series.task import paths_of
-from cotide_predictors.usage_path.inputs import WINDOW, filled_forward
+from cotide_lab.predictors.usage_path.inputs import WINDOW, filled_forward
 from cotide_sim.workloads.generated_load import generated_load
 
 EVERY = pytest.mark.parametrize("name", ADAPTERS)

@@ -127,8 +127,8 @@ def test_who_leaves_a_hard_case_out_has_no_figures(tmp_path: Path) -> None:
 
 
 def test_networks_train_for_as_many_steps_as_told_and_the_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cotide_predictors.usage_path import training
-    from cotide_predictors.usage_path.path_network import PathNetwork
+    from cotide_lab.predictors.usage_path import training
+    from cotide_lab.predictors.usage_path.path_network import PathNetwork
 
     result = []
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from cotide_core.errors import ClusterError, InputError
+from cotide_lab.predictors.profiling.design import Cell, Mix, Rule
+from cotide_lab.predictors.profiling.windows import JobKind
 from cotide_lab.profile.campaign import Budget, run_campaign
 from cotide_lab.profile.journal import NAME, Journal
 from cotide_lab.profile.meters import LoadCommand, Reading
 from cotide_lab.profile.plan import BatchJob, Plan
-from cotide_predictors.profiling.design import Cell, Mix, Rule
-from cotide_predictors.profiling.windows import JobKind
 
 FOR_EVER = Budget(math.inf, math.inf)
 

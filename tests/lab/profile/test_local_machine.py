@@ -9,11 +9,11 @@ from typing import ClassVar
 import pytest
 
 from cotide_core.errors import InputError
+from cotide_lab.predictors.profiling.windows import JobKind
 from cotide_lab.profile import local_machine
 from cotide_lab.profile.cgroups import CpuGroup
 from cotide_lab.profile.local_machine import LocalMachine
 from cotide_lab.profile.plan import BatchJob
-from cotide_predictors.profiling.windows import JobKind
 
 MIX = (("sleep", 1),)
 JOB = BatchJob(JobKind("sleep", 7, 500), "exec sleep 100")

@@ -18,6 +18,8 @@ from prometheus_stand_in import query_of, stand_in, vector
 
 from cotide_core.errors import ClusterError, CotideError, InputError
 from cotide_lab.inputs.training_data import completion_from_csv, qos_from_csv
+from cotide_lab.predictors.profiling.design import Cell, Rule
+from cotide_lab.predictors.profiling.windows import JobKind, Window
 from cotide_lab.profile import cgroups
 from cotide_lab.profile.cluster_jobs import ClusterMachine
 from cotide_lab.profile.journal import Journal
@@ -25,8 +27,6 @@ from cotide_lab.profile.local_machine import LocalMachine
 from cotide_lab.profile.passive import Alternation, Watch, mix_of_pods, watch
 from cotide_lab.profile.plan import BatchJob, Plan
 from cotide_lab.profile.profile_command import command, read_job
-from cotide_predictors.profiling.design import Cell, Rule
-from cotide_predictors.profiling.windows import JobKind, Window
 from cotide_sim.apiserver.testing import ThreadedServer
 
 SERVICE = """

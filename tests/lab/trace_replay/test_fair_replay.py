@@ -11,11 +11,11 @@ from replay_reference import Job, Pool, logs, replay
 
 from cotide_core.errors import InputError
 from cotide_core.state.fair_usage import FairUsage
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_lab.trace_replay.check import faults_of
 from cotide_lab.trace_replay.kernels.fair import fair_rule, replay_fair
 from cotide_lab.trace_replay.policies import policy_of
 from cotide_lab.trace_replay.runner import run_policy
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 HOUR = 3600.0

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from cotide_core.kernels import compiled as compiled_module
 from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, corrected, past_of
 from cotide_lab.trace_replay.kernels.profile import change, earlier_start, earliest_start, first_room, forget_past, move
 from cotide_lab.trace_replay.kernels.time_heap import heap_pop, heap_push
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, corrected, past_of
 
 unhurried = settings(deadline=None)  # the first call compiles
 pairs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 50)), max_size=30)
@@ -150,7 +150,7 @@ from cotide_lab.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_lab.trace_replay.machine_replay import MachineRule, replay_machines
 from cotide_lab.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_lab.trace_replay.kernels.platform import platform_rule, replay_platform
-from cotide_predictors.run_time.kernels.run_forecasts import past_of
+from cotide_lab.predictors.run_time.kernels.run_forecasts import past_of
 from cotide_lab.trace_replay.kernels.slack import replay_slack, slack_rule
 assert compiles() == (sys.argv[1] == "compiled"), compiles()
 rng = np.random.default_rng(5)

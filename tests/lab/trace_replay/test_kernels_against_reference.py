@@ -17,6 +17,7 @@ from replay_reference import (
     replay,
 )  # fmt: skip
 
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_lab.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_lab.trace_replay.kernels.easy import (
     BY_DEMAND,
@@ -28,7 +29,6 @@ from cotide_lab.trace_replay.kernels.easy import (
     replay_queue,
 )
 from cotide_lab.trace_replay.kernels.plan import PlanRule, replay_plan
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 
 
 @pytest.mark.parametrize(

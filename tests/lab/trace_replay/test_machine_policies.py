@@ -13,6 +13,7 @@ from cotide_lab.offline.hybrid import hybrid
 from cotide_lab.offline.job_list import JobList
 from cotide_lab.offline.lists.list_scheduling import list_schedule, on_given
 from cotide_lab.offline.orders import ORDERS
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_lab.trace_replay.kernels.easy import BY_RUN, BY_VOLUME
 from cotide_lab.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_lab.trace_replay.kernels.plan import PlanRule, replay_plan
@@ -22,7 +23,6 @@ from cotide_lab.trace_replay.machine_jobs import MachineJobs
 from cotide_lab.trace_replay.machine_replay import DRAWN, LEAST_WORK, PLATFORM, MachineRule, replay_machines
 from cotide_lab.trace_replay.machine_runner import machine_faults_of, run_on_machines
 from cotide_lab.trace_replay.policies import policy_of
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.machines import Machines
 

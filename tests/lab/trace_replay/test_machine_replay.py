@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from machine_reference import Slow, as_one_machine, columns_of_gangs, gangs, jobs_with_devices, on_machines
 from replay_reference import Job, logs, replay
 
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_lab.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_lab.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, QueueRule, replay_queue
 from cotide_lab.trace_replay.kernels.on_machines.gang_lists import WIDTH, _widen, storage_of
@@ -23,7 +24,6 @@ from cotide_lab.trace_replay.machine_replay import (
     PLAN,
     SLACK,
 )
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 
 
 @pytest.mark.parametrize(

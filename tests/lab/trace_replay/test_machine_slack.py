@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from machine_reference import Slow, as_one_machine, columns_of_gangs, crowded, gangs, on_machines
 from replay_reference import logs, replay
 
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_lab.trace_replay.kernels.easy import BY_SUBMIT
 from cotide_lab.trace_replay.kernels.slack import replay_slack, slack_rule
 from cotide_lab.trace_replay.machine_replay import SLACK
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 
 
 @settings(max_examples=150, deadline=None)

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_reference import columns_of, logs
 
+from cotide_lab.predictors.run_time.kernels.run_forecasts import LEARNED, past_of
 from cotide_lab.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_lab.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_lab.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_lab.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_lab.trace_replay.kernels.replay_state import ARRIVED, NEVER, RUNNING, WAITING, new_replay_state
 from cotide_lab.trace_replay.kernels.slack import replay_slack, slack_rule
-from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, past_of
 
 KERNELS = {
     "easy": (replay_queue, lambda capacity, *_: QueueRule(capacity, 0, 0)),

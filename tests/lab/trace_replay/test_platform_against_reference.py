@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_reference import Job, Pool, columns_of, logs, reference_platform, reference_printed_platform
 
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_lab.trace_replay.kernels.platform import (
     PATIENCE,
     PATIENCE_SECONDS,
@@ -16,7 +17,6 @@ from cotide_lab.trace_replay.kernels.platform import (
 )
 from cotide_lab.trace_replay.kernels.printed_platform import printed_rule, replay_printed
 from cotide_lab.trace_replay.kernels.replay_state import new_replay_state
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 
 DAY = 86_400
 

@@ -11,11 +11,11 @@ from repository import DATA
 
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import BY_NAME, Runner, names
+from cotide_lab.predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_lab.trace_replay.check import faults_of
 from cotide_lab.trace_replay.metrics import WEEK_SECONDS, bounded_slowdown, figures_of, use_by_week, waiting_by_time
 from cotide_lab.trace_replay.policies import POLICIES, policy_of
 from cotide_lab.trace_replay.runner import RUNTIMES, Schedule, run_policy
-from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_sim.traces.jobs.swf import read_swf
 from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
 

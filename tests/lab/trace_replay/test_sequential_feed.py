@@ -11,11 +11,11 @@ from batch_logs import jobs_of, random_jobs
 
 from cotide_core.errors import InputError
 from cotide_lab.commands import simulate_command
+from cotide_lab.predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_lab.trace_replay import sequential_feed
 from cotide_lab.trace_replay.check import faults_of
 from cotide_lab.trace_replay.policies import POLICIES, policy_of
 from cotide_lab.trace_replay.runner import RUNTIMES, run_policy
-from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_predictors.run_time.sequential.forecaster import Answers, points_only
 
 DAY = 86_400

@@ -12,8 +12,8 @@ from cotide_lab.offline.block_scheduling import block_schedule, gamma
 from cotide_lab.offline.job_list import JobList
 from cotide_lab.offline.lists.list_scheduling import on_given
 from cotide_lab.offline.single_machine import single_machine
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED
 from cotide_lab.trace_replay.kernels.set_plan import BY_BLOCK, BY_PARTS, GAMMA, replay_set_plan, set_plan_rule
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED
 
 
 def offline_order(jobs: list[Job], capacity: int, order: int) -> list[Job]:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_reference import Job, Pool, expected, logs, reference_slack, replay
 
+from cotide_lab.predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_lab.trace_replay.kernels.slack import replay_slack, slack_of, slack_rule
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 
 
 def slack(jobs, capacity, priority, mode):

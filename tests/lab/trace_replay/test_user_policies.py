@@ -7,12 +7,12 @@ import pytest
 from repository import ROOT
 
 from cotide_core.errors import InputError
+from cotide_lab.predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_lab.trace_replay.check import faults_of
 from cotide_lab.trace_replay.policies import POLICIES
 from cotide_lab.trace_replay.runner import RUNTIMES, run_policy
 from cotide_lab.trace_replay.user_policy import is_policy_file, load_policy
 from cotide_lab.trace_replay.user_replay import run_user_policy
-from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 EXAMPLES = ROOT / "examples" / "policies"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cotide_predictors.evaluation.held_out import OURS, Score, evaluate_completion, evaluate_qos
+from cotide_lab.predictors.evaluation.held_out import OURS, Score, evaluate_completion, evaluate_qos
 from cotide_sim.traces.colocation import tables
 
 pytestmark = pytest.mark.data

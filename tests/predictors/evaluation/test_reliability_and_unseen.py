@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import MixBatch, QosSamples
-from cotide_predictors.evaluation.baselines import QOS_BASELINES
-from cotide_predictors.evaluation.held_out import OURS
-from cotide_predictors.evaluation.reliability_diagram import Bin, calibration_error, reliability_diagram
-from cotide_predictors.evaluation.unseen import UNBOUNDED, evaluate_unseen
+from cotide_lab.predictors.evaluation.baselines import QOS_BASELINES
+from cotide_lab.predictors.evaluation.held_out import OURS
+from cotide_lab.predictors.evaluation.reliability_diagram import Bin, calibration_error, reliability_diagram
+from cotide_lab.predictors.evaluation.unseen import UNBOUNDED, evaluate_unseen
 
 
 def test_rows_are_counted_in_tenths_of_the_probability_and_one_belongs_to_the_last():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
-from cotide_predictors.evaluation.baselines import COMPLETION_BASELINES, QOS_BASELINES, REFUSE_ALL
-from cotide_predictors.evaluation.held_out import (
+from cotide_lab.predictors.evaluation.baselines import COMPLETION_BASELINES, QOS_BASELINES, REFUSE_ALL
+from cotide_lab.predictors.evaluation.held_out import (
     OURS,
     SHIPPED,
     evaluate_completion,

@@ -7,7 +7,7 @@ import pytest
 
 from cotide_core.forecasts import MixBatch
 from cotide_core.kernels.array_types import Indices
-from cotide_predictors.evaluation.baselines import (
+from cotide_lab.predictors.evaluation.baselines import (
     ACCEPT_ALL,
     LOGISTIC,
     QOS_BASELINES,
@@ -15,8 +15,8 @@ from cotide_predictors.evaluation.baselines import (
     QosBaseline,
     qos_columns,
 )
-from cotide_predictors.evaluation.held_out import OUR_TRIALS
-from cotide_predictors.evaluation.trial_choice import TRIALS, choose, log_loss
+from cotide_lab.predictors.evaluation.held_out import OUR_TRIALS
+from cotide_lab.predictors.evaluation.trial_choice import TRIALS, choose, log_loss
 
 
 def mixes(rates: list[float]) -> MixBatch:

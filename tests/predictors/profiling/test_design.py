@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_predictors.profiling.design import (
+from cotide_lab.predictors.profiling.design import (
     Cell,
     Rule,
     Standing,

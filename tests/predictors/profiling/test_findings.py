@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from cotide_predictors.profiling.design import Cell, Mix
-from cotide_predictors.profiling.findings import cell_findings, costs, fits, held_out_p95, log_error, train
-from cotide_predictors.profiling.windows import Circumstances, JobKind, Window, completion_samples, qos_samples
+from cotide_lab.predictors.profiling.design import Cell, Mix
+from cotide_lab.predictors.profiling.findings import cell_findings, costs, fits, held_out_p95, log_error, train
+from cotide_lab.predictors.profiling.windows import Circumstances, JobKind, Window, completion_samples, qos_samples
 
 AROUND = Circumstances((JobKind("sort", 1000, 250),), 10.0, 1000, "shop/web")
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import xgboost
 
-from cotide_predictors.run_time.boosted import DAY_SECONDS, forest_of
-from cotide_predictors.run_time.event_forecasts import event_forecasts
-from cotide_predictors.run_time.hazard import HazardTrees
+from cotide_lab.predictors.run_time.boosted import DAY_SECONDS, forest_of
+from cotide_lab.predictors.run_time.event_forecasts import event_forecasts
+from cotide_lab.predictors.run_time.hazard import HazardTrees
+from cotide_lab.predictors.run_time.kernels.run_forecasts import RATED, TREES, TREES_RATED
 from cotide_predictors.run_time.jobs import JobTable, RunLog
 from cotide_predictors.run_time.kernels.forest import forest_sum
 from cotide_predictors.run_time.kernels.logarithm import exp_of, log_of
-from cotide_predictors.run_time.kernels.run_forecasts import RATED, TREES, TREES_RATED
 from cotide_predictors.run_time.kernels.tree_forecasts import LENGTHS
 from cotide_predictors.run_time.tree_features import TreeFeatures
 

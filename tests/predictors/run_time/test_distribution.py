@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.run_time.coverage import kept_quantile
+from cotide_lab.predictors.run_time.coverage import kept_quantile
+from cotide_lab.predictors.run_time.hazard import HazardTrees
+from cotide_lab.predictors.run_time.reliability.estimation import reliability_features, rolling_reliability
+from cotide_lab.predictors.run_time.rolling import rebuilds, rolling_distributions
 from cotide_predictors.run_time.distributions import Distributions
-from cotide_predictors.run_time.hazard import HazardTrees
 from cotide_predictors.run_time.jobs import JobTable, RunLog, event_order
-from cotide_predictors.run_time.reliability.estimation import reliability_features, rolling_reliability
-from cotide_predictors.run_time.rolling import rebuilds, rolling_distributions
 from cotide_predictors.run_time.scores import accuracy
 from cotide_predictors.run_time.tree_features import ANCHORS, CONTEXT, DAY_SECONDS, tree_features
 

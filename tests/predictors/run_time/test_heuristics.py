@@ -1,4 +1,4 @@
-"""Histories, heuristics, corrections: what a forecast is made of, and what it can't know."""
+"""Histories and heuristics: what a forecast is made of, and what it can't know."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.run_time.corrections import CORRECTIONS, by_doubling, by_steps, given_outlived, to_request
-from cotide_predictors.run_time.distributions import Distributions
 from cotide_predictors.run_time.heuristics import HEURISTICS, largest_ratio_of_five, last_two_mean, user_estimate
 from cotide_predictors.run_time.history import WIDTH, Column, Histories, deviation, snapshots
 from cotide_predictors.run_time.jobs import JobTable, RunLog, codes, event_order
@@ -130,32 +128,6 @@ def test_accuracy_is_the_smaller_over_the_larger() -> None:
 def test_a_score_counts_under_estimates_apart() -> None:
     found = score(np.array([50.0, 200.0]), np.array([100.0, 100.0]))
     assert (found.accuracy, found.mae_seconds, found.under_share, found.under_seconds) == (0.5, 75, 0.5, 50)
-
-
-def test_corrections_follow_their_rules() -> None:
-    elapsed, requested, first = np.array([100.0]), np.array([1000.0]), np.array([0.0])
-    assert to_request(elapsed, requested, first)[0] == 1000
-    assert by_steps(elapsed, requested, first)[0] == 160
-    assert by_steps(elapsed, requested, first + 2)[0] == 1000  # 100 + 900
-    assert by_doubling(elapsed, requested, first)[0] == 200
-
-
-@given(elapsed=st.floats(1, 1e6), requested=st.floats(1, 1e6), times=st.integers(0, 20))
-def test_a_correction_lies_ahead_and_within_the_request_while_that_lasts(
-    elapsed: float, requested: float, times: int
-) -> None:
-    for rule in CORRECTIONS.values():
-        found = rule(np.array([elapsed]), np.array([requested]), np.array([float(times)]))[0]
-        assert found > elapsed
-        if requested > elapsed + 1:
-            assert found <= requested
-
-
-def test_an_outlived_distribution_keeps_what_lies_ahead() -> None:
-    forecast = Distributions(np.log([1.0, 10.0, 100.0, 1000.0]), np.array([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]]))
-    left = given_outlived(forecast, np.array([10.0, 50.0]))
-    np.testing.assert_allclose(left.masses[0], [0, 0.6, 0.4])  # 0.3 and 0.2 of the 0.5 that is left
-    assert left.masses[1].tolist() == [0, 0, 1]  # all its mass is past: one bin ahead of the second
 
 
 def random_log(count: int, seed: int) -> RunLog:

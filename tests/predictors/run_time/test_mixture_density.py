@@ -7,10 +7,10 @@ import pytest
 from run_logs import small_log, with_longer_run
 from scipy.stats import norm
 
+from cotide_lab.predictors.run_time.mixture_density.density_network import DensityNetwork
+from cotide_lab.predictors.run_time.mixture_density.network import initial_parameters, loss_and_gradient
+from cotide_lab.predictors.run_time.mixture_density.rolling_density import past_inputs, rolling_mixtures
 from cotide_predictors.run_time.gaussian_mixtures import GaussianMixtures
-from cotide_predictors.run_time.mixture_density.density_network import DensityNetwork
-from cotide_predictors.run_time.mixture_density.network import initial_parameters, loss_and_gradient
-from cotide_predictors.run_time.mixture_density.rolling_density import past_inputs, rolling_mixtures
 
 
 @pytest.mark.parametrize("hidden", [(5,), (5, 4)])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotide_predictors.run_time.hazard import HazardTrees
+from cotide_lab.predictors.run_time.hazard import HazardTrees
+from cotide_lab.predictors.run_time.online import OnlineRunTimes
+from cotide_lab.predictors.run_time.rolling import rolling_distributions
 from cotide_predictors.run_time.heuristics import HEURISTICS, within_request
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import JobTable, RunLog, codes, event_order
-from cotide_predictors.run_time.online import OnlineRunTimes
 from cotide_predictors.run_time.regression import regressed, table_4_1
-from cotide_predictors.run_time.rolling import rolling_distributions
 from cotide_predictors.run_time.tree_features import DAY_SECONDS, tree_features
 
 

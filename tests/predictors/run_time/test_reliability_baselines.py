@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 from run_logs import small_log, with_longer_run
 
-from cotide_predictors.run_time.history import snapshots
-from cotide_predictors.run_time.jobs import RunLog, codes, event_order
-from cotide_predictors.run_time.regression import FEATURES, regressed, table_4_1
-from cotide_predictors.run_time.reliability.baselines import (
+from cotide_lab.predictors.run_time.reliability.baselines import (
     BASELINES,
     NEIGHBOURS,
     PRINTED_FEATURES,
@@ -19,7 +16,10 @@ from cotide_predictors.run_time.reliability.baselines import (
     nearest_neighbours,
     printed_columns,
 )
-from cotide_predictors.run_time.reliability.estimation import Completed, rolling_reliability
+from cotide_lab.predictors.run_time.reliability.estimation import Completed, rolling_reliability
+from cotide_predictors.run_time.history import snapshots
+from cotide_predictors.run_time.jobs import RunLog, codes, event_order
+from cotide_predictors.run_time.regression import FEATURES, regressed, table_4_1
 from cotide_predictors.run_time.scores import accuracy
 
 CHANGED_JOB = 150

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from run_logs import small_log, with_longer_run
 
+from cotide_lab.predictors.run_time.mixture_density.density_network import DensityNetwork
+from cotide_lab.predictors.run_time.mixture_density.rolling_density import past_inputs, rolling_mixtures
+from cotide_lab.predictors.run_time.sequential.catalogue import SEQUENTIAL, Sequential, sequential_forecaster
 from cotide_predictors.run_time.heuristics import bounded
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import RunLog, codes, event_order
 from cotide_predictors.run_time.kalman.forecasts import kalman_forecasts
 from cotide_predictors.run_time.kalman.smoothing import exponentially_smoothed
-from cotide_predictors.run_time.mixture_density.density_network import DensityNetwork
-from cotide_predictors.run_time.mixture_density.rolling_density import past_inputs, rolling_mixtures
 from cotide_predictors.run_time.regression import regressed, table_4_1
-from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL, Sequential, sequential_forecaster
 from cotide_predictors.run_time.sequential.forecaster import Answers, UserTrust, answers_of, points_only
 
 CHANGED_JOB = 150

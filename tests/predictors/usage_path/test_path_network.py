@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import ModelError
-from cotide_predictors.usage_path.attention_network import HIDDEN, VARIANTS, Variant, forward, shapes_of
-from cotide_predictors.usage_path.inputs import PAST_SLOTS, WINDOW, filled_forward, windows_of
-from cotide_predictors.usage_path.path_network import PathNetwork
-from cotide_predictors.usage_path.training import initial_parameters, trained
+from cotide_lab.predictors.usage_path.attention_network import HIDDEN, VARIANTS, Variant, forward, shapes_of
+from cotide_lab.predictors.usage_path.inputs import PAST_SLOTS, WINDOW, filled_forward, windows_of
+from cotide_lab.predictors.usage_path.path_network import PathNetwork
+from cotide_lab.predictors.usage_path.training import initial_parameters, trained
 
 
 def network(variant: Variant = "lstm-inp-tp-bias", seed: int = 0) -> PathNetwork:
@@ -69,8 +69,8 @@ def test_training_needs_a_day_of_slots() -> None:
 
 def test_a_forecast_imports_no_jax() -> None:
     program = (
-        "import sys, numpy as np; from cotide_predictors.usage_path.path_network import PathNetwork;"
-        "from cotide_predictors.usage_path.attention_network import shapes_of;"
+        "import sys, numpy as np; from cotide_lab.predictors.usage_path.path_network import PathNetwork;"
+        "from cotide_lab.predictors.usage_path.attention_network import shapes_of;"
         "arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes_of('lstm-inp-tp').items()};"
         "PathNetwork('lstm-inp-tp', arrays).forecast(np.ones((2, 50)));"
         "sys.exit(int('jax' in sys.modules))"

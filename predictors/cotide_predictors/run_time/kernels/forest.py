@@ -1,6 +1,6 @@
 """Boosted trees as flat arrays, evaluated one row at a time.
 
-Called by `tree_forecasts` at each submission of a replay; `cotide_predictors.run_time.boosted` fills the arrays from a
+Called by `tree_forecasts` at each submission of a replay; the laboratory's `boosted` fills the arrays from a
 library's trees. Invariant: a row goes down the trees just as in the library: numbers and thresholds are float32, and a
 missing value has a branch of its own. Leaves are added in the order of the trees, so that compiled code and plain
 Python give the same bits.

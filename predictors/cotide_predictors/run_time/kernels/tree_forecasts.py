@@ -1,7 +1,7 @@
 """Run times and their reliability by boosted trees inside a replay: the features of a job, and the trees' answers.
 
-Called by `run_forecasts` at each submission and completion. The trees themselves are grown outside, from the rows that
-are kept here, whenever the replay pauses for it (every 24 simulated hours; Naghshnejad 2019, section 4.4.4). A row
+Called by the laboratory's `run_forecasts` at each submission and completion. The trees are grown outside, from the rows
+that are kept here, whenever the replay pauses for it (every 24 simulated hours; Naghshnejad 2019, section 4.4.4). A row
 holds what is known at submission, in the manner of Table 4.1. Its *anchors* are times that the job may take: the
 request, the user's past runs, heuristics, the mixture's points. All else is *context*.
 

@@ -38,7 +38,7 @@ EACH = 4
 def command(seed: int, seeds: int, instances: int, quick: bool, output: str, plot: Path | None) -> int:
     """Consolidate generated nodes with KMNS, DMNS, DMAS, BFD, FFD, HSA and our plan."""
     from cotide_lab.experiments.consolidation import hierarchy, tables
-    from cotide_solvers.highs_once import Highs
+    from cotide_lab.experiments.consolidation.highs_once import Highs
 
     drawn = range(seed, seed + seeds)
     with progress_bar() as progress:

@@ -2,7 +2,7 @@
 Fig. 4.9 of Naghshnejad 2019, for the forecasts of its on-line regression.
 
 Called by `run_time_parts`. Every rule is rebuilt at the same moments on the same completed jobs. Invariant: as in
-`cotide_predictors.run_time.reliability.estimation`, an estimate uses only jobs that finished before its submission;
+`cotide_lab.predictors.run_time.reliability.estimation`, an estimate uses only jobs that finished before its submission;
 importances come from one model of all jobs and forecast nothing.
 """
 
@@ -15,10 +15,10 @@ import numpy as np
 from rich.table import Table
 
 from cotide_core.kernels.array_types import Floats
+from cotide_lab.predictors.run_time.reliability.baselines import BASELINES, importances, printed_columns
+from cotide_lab.predictors.run_time.reliability.estimation import Completed, rolling_reliability
+from cotide_lab.predictors.run_time.rolling import Progress
 from cotide_predictors.run_time.jobs import RunLog
-from cotide_predictors.run_time.reliability.baselines import BASELINES, importances, printed_columns
-from cotide_predictors.run_time.reliability.estimation import Completed, rolling_reliability
-from cotide_predictors.run_time.rolling import Progress
 from cotide_predictors.run_time.scores import accuracy
 
 PRINTED: Final = {

@@ -15,16 +15,16 @@ from typing import Any, Final
 
 from cotide_core.kernels.array_types import Floats
 from cotide_lab.experiments.backfilling.reliability_table import correlation, rule_correlation, rule_importances
-from cotide_predictors.run_time.coverage import kept_quantile
-from cotide_predictors.run_time.event_forecasts import event_forecasts
+from cotide_lab.predictors.run_time.coverage import kept_quantile
+from cotide_lab.predictors.run_time.event_forecasts import event_forecasts
+from cotide_lab.predictors.run_time.kernels.run_forecasts import LEARNED, RATED, TREES_RATED
+from cotide_lab.predictors.run_time.reliability.baselines import BASELINES
+from cotide_lab.predictors.run_time.reliability.estimation import PREDICTABLE, reliability_features, rolling_reliability
+from cotide_lab.predictors.run_time.rolling import Progress, rolling_distributions
 from cotide_predictors.run_time.heuristics import HEURISTICS, within_request
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import Ints, RunLog, codes, event_order
-from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, RATED, TREES_RATED
 from cotide_predictors.run_time.regression import regressed, table_4_1
-from cotide_predictors.run_time.reliability.baselines import BASELINES
-from cotide_predictors.run_time.reliability.estimation import PREDICTABLE, reliability_features, rolling_reliability
-from cotide_predictors.run_time.rolling import Progress, rolling_distributions
 from cotide_predictors.run_time.scores import Score, accuracy, score
 from cotide_predictors.run_time.tree_features import TreeFeatures, tree_features
 

@@ -33,10 +33,10 @@ from cotide_lab.experiments.backfilling.run_time_parts import (
     PartFigures,
     Reliability,
 )
+from cotide_lab.predictors.run_time.boosted import DAY_SECONDS
+from cotide_lab.predictors.run_time.reliability.estimation import PREDICTABLE
 from cotide_predictors.one_thread import on_one_thread
-from cotide_predictors.run_time.boosted import DAY_SECONDS
 from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Ints, JobTable, RunLog
-from cotide_predictors.run_time.reliability.estimation import PREDICTABLE
 from cotide_predictors.run_time.scores import Score
 from cotide_sim.traces.jobs.swf import Field, SwfLog, read_swf
 from cotide_sim.traces.jobs.swf_cleaning import PARTIAL

@@ -14,18 +14,18 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.provisioning import baselines
 from cotide_core.provisioning.capacity_model import PROBABILITIES, CapacityModel, Outlook, Park
 from cotide_core.provisioning.capacity_plan import CapacityPlan, plan_capacity
 from cotide_core.provisioning.capacity_program import CapacityProgram
 from cotide_core.provisioning.first_step import Standing, raised
 from cotide_core.provisioning.overprovisioning import PAPER, LearnedFactor
-from cotide_core.provisioning.round_robin import type_shares
 from cotide_core.provisioning.stabilization import Stabilization
 from cotide_lab.experiments.capacity.learned import HORIZON, Learned, capacity_model
 from cotide_lab.experiments.capacity.scenarios import Scenario
+from cotide_lab.provisioning import baselines
 from cotide_lab.provisioning import park_kernel as kernel
 from cotide_lab.provisioning.park import MachinePark
+from cotide_lab.provisioning.round_robin import type_shares
 from cotide_solvers.highs import HighsSolver
 
 Floats = NDArray[np.float64]

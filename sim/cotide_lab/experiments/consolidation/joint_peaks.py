@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.dmns import dmns
 from cotide_core.consolidation.instance import Instance, Integers
+from cotide_lab.consolidation.dmns import dmns
 from cotide_lab.experiments.consolidation.rules import (
     BUDGET,
     HOT,

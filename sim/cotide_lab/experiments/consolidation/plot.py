@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cotide_core.consolidation.switch_tree import SwitchTree
+from cotide_lab.consolidation.switch_tree import SwitchTree
 from cotide_lab.experiments.consolidation.hierarchy import HierarchyRow
 from cotide_lab.experiments.consolidation.tables import Cell, CurvePoint
 from cotide_lab.experiments.consolidation.traces import OPTIMUM, TraceRow

@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from cotide_core.consolidation.bfd import bfd
-from cotide_core.consolidation.dmns import dmns
 from cotide_core.consolidation.instance import Booleans, Floats, Instance, Integers, Outcome
+from cotide_lab.consolidation.bfd import bfd
+from cotide_lab.consolidation.dmns import dmns
 
 HOUR: Final = 12
 """Slots of an hour."""

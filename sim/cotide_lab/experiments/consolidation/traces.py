@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.energy import PowerModel
+from cotide_lab.consolidation.energy import PowerModel
 from cotide_lab.experiments.consolidation.joint_peaks import JointPeaks
 from cotide_lab.experiments.consolidation.recorded_loads import RecordedLoad
 from cotide_lab.experiments.consolidation.rules import (

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotide_core.kernels.array_types import Floats
-from cotide_core.phases.utility import Weights
 from cotide_lab.phases.rules import DRF, FIFO, PHASES, PRINTED, SLOTS, TASK, TASK_FIFO, TASK_UTILITY
+from cotide_lab.phases.utility import Weights
 from cotide_lab.phases.workload import Workload
 from cotide_lab.phases.world import Outcome, run
 

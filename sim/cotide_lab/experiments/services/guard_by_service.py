@@ -30,8 +30,8 @@ from cotide_core.forecasts import MixBatch, QosForecaster, QosSamples
 from cotide_core.kernels.array_types import Floats
 from cotide_lab.experiments.services.judgement import Outcome, Report, judge
 from cotide_lab.experiments.services.population import Family, Service, draw_services, measure, read_tables, split
-from cotide_predictors.evaluation.baselines import ACCEPT_ALL, PAPER_TREES, RATE_ONLY, REFUSE_ALL, QosBaseline
-from cotide_predictors.evaluation.baselines import LOGISTIC as LOGISTIC_METHOD
+from cotide_lab.predictors.evaluation.baselines import ACCEPT_ALL, PAPER_TREES, RATE_ONLY, REFUSE_ALL, QosBaseline
+from cotide_lab.predictors.evaluation.baselines import LOGISTIC as LOGISTIC_METHOD
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.qos.mixes import take_mixes
 from cotide_predictors.qos.qos_model import QosModel, train_qos

@@ -16,8 +16,12 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats
 from cotide_lab.predictor_lab.run_times.live_forecasters import live_forecasts
+from cotide_lab.predictors.run_time.event_forecasts import event_forecasts
+from cotide_lab.predictors.run_time.kernels.run_forecasts import LEARNED
+from cotide_lab.predictors.run_time.mixture_density.density_network import DensityNetwork
+from cotide_lab.predictors.run_time.mixture_density.rolling_density import past_inputs, rolling_mixtures, thesis_inputs
+from cotide_lab.predictors.run_time.rolling import rolling_distributions
 from cotide_predictors.run_time.distributions import Distributions
-from cotide_predictors.run_time.event_forecasts import event_forecasts
 from cotide_predictors.run_time.gaussian_mixtures import GaussianMixtures
 from cotide_predictors.run_time.habits.live_catalogue import HABITS, LIVE_PREDICTORS, LivePredictor
 from cotide_predictors.run_time.heuristics import HEURISTICS, bounded, within_request
@@ -25,12 +29,8 @@ from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import RunLog, codes, event_order
 from cotide_predictors.run_time.kalman.forecasts import Kind, kalman_forecasts, points_of
 from cotide_predictors.run_time.kalman.smoothing import exponentially_smoothed
-from cotide_predictors.run_time.kernels.run_forecasts import LEARNED
 from cotide_predictors.run_time.kernels.tree_forecasts import edges
-from cotide_predictors.run_time.mixture_density.density_network import DensityNetwork
-from cotide_predictors.run_time.mixture_density.rolling_density import past_inputs, rolling_mixtures, thesis_inputs
 from cotide_predictors.run_time.regression import regressed, table_4_1
-from cotide_predictors.run_time.rolling import rolling_distributions
 from cotide_predictors.run_time.tree_features import DAY_SECONDS, tree_features
 
 LONG_LOG_SECONDS: Final = 400 * DAY_SECONDS
@@ -117,7 +117,7 @@ def _live(name: LivePredictor, log: RunLog, seed: int) -> RunTimeForecasts:
 
 
 def _trees(log: RunLog, seed: int) -> RunTimeForecasts:
-    from cotide_predictors.run_time.hazard import HazardTrees
+    from cotide_lab.predictors.run_time.hazard import HazardTrees
 
     model = HazardTrees(random_state=seed)
     found = rolling_distributions(log, tree_features(log), model=model, every_seconds=every_seconds(log))

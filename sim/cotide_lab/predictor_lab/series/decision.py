@@ -1,6 +1,6 @@
 """The value of the path of the next hour: fewer nodes for the series, and less capacity held for their sum.
 
-Called by `task`. Consolidation repacks all series each hour with first fit (`cotide_core.consolidation.ffd`), with the
+Called by `task`. Consolidation repacks all series each hour with first fit (`cotide_lab.consolidation.ffd`), with the
 twelve slots of a path as twelve resources of a node. Provisioning holds capacity for the highest slot of the sum. Each
 predictor gets the margin, in the series' own units, at which the agreed share is short. It is set in hindsight by one
 rule for all, as for slack, so the comparison is of the cost of the same safety. Invariant: pure; same paths, same
@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.ffd import ffd
 from cotide_core.consolidation.instance import Instance
 from cotide_core.kernels.array_types import Floats
+from cotide_lab.consolidation.ffd import ffd
 
 SHORT_HOURS: Final = 0.05
 """Share of hours with too little capacity for the sum (chosen, as for slack)."""

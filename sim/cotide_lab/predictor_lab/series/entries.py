@@ -17,13 +17,13 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats
 from cotide_lab.predictor_lab.series.pretrained import ADAPTERS, SUMMARIES, Pretrained
+from cotide_lab.predictors.usage_path.attention_network import VARIANTS, Variant
+from cotide_lab.predictors.usage_path.inputs import DAY_SLOTS, PAST_SLOTS, WINDOW, filled_forward, windows_of
+from cotide_lab.predictors.usage_path.path_network import PathNetwork
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.arma_fit import fit_group, stacked
 from cotide_predictors.host_load.forecaster import HostLoadModel
 from cotide_predictors.host_load.peak_rule import PeakRule
-from cotide_predictors.usage_path.attention_network import VARIANTS, Variant
-from cotide_predictors.usage_path.inputs import DAY_SLOTS, PAST_SLOTS, WINDOW, filled_forward, windows_of
-from cotide_predictors.usage_path.path_network import PathNetwork
 
 GROUP_SERIES: Final = 24
 """Series in the group fit of ARMA's parameters, as in the host-load experiment."""
@@ -270,7 +270,7 @@ class Network:
 
     def fit(self, history: Floats) -> None:
         """Train; without JAX the error names the package to install."""
-        from cotide_predictors.usage_path.training import STEPS, trained
+        from cotide_lab.predictors.usage_path.training import STEPS, trained
 
         self.network = trained(history, self.variant, seed=self.seed, steps=self.steps or STEPS)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.usage_path.inputs import DAY_SLOTS, WINDOW, filled_forward
+from cotide_lab.predictors.usage_path.inputs import DAY_SLOTS, WINDOW, filled_forward
 
 CONTEXT_SLOTS: Final = 3 * DAY_SLOTS
 """Latest slots in a model's input (chosen: three days, which all three take)."""

@@ -28,9 +28,9 @@ from cotide_lab.predictor_lab.series.held_bytes import held_bytes
 from cotide_lab.predictor_lab.series.pretrained import Pretrained
 from cotide_lab.predictor_lab.series.sources import read_series
 from cotide_lab.predictor_lab.user_predictor import checked_path, made
+from cotide_lab.predictors.usage_path.inputs import DAY_SLOTS, PAST_SLOTS, WINDOW, filled_forward
 from cotide_lab.trace_replay.user_policy import PolicySource
 from cotide_predictors.one_thread import on_one_thread
-from cotide_predictors.usage_path.inputs import DAY_SLOTS, PAST_SLOTS, WINDOW, filled_forward
 
 FITTED_SHARE: Final = 0.5
 CALIBRATED_SHARE: Final = 0.6

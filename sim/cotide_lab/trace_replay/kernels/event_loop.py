@@ -16,6 +16,17 @@ from typing import Any, Final, TypeVar
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined
 from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
+from cotide_lab.predictors.run_time.kernels.run_forecasts import (
+    GIVEN,
+    LAST_TWO,
+    LEARNED,
+    Past,
+    corrected,
+    forecast_at_submit,
+    last_two_mean,
+    learn,
+    note_last,
+)
 from cotide_lab.trace_replay.kernels.replay_state import (
     ARRIVED,
     ENDED,
@@ -28,17 +39,6 @@ from cotide_lab.trace_replay.kernels.replay_state import (
     ReplayState,
 )
 from cotide_lab.trace_replay.kernels.time_heap import heap_pop, heap_push
-from cotide_predictors.run_time.kernels.run_forecasts import (
-    GIVEN,
-    LAST_TWO,
-    LEARNED,
-    Past,
-    corrected,
-    forecast_at_submit,
-    last_two_mean,
-    learn,
-    note_last,
-)
 from cotide_predictors.run_time.kernels.run_habits import note_habit, predict
 
 Rule = TypeVar("Rule", bound=tuple[Any, ...])

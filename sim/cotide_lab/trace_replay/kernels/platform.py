@@ -42,10 +42,10 @@ from cotide_core.kernels.machine_platform import (
     RESERVED,
 )
 from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
+from cotide_lab.predictors.run_time.kernels.run_forecasts import LEARNED, Past
 from cotide_lab.trace_replay.kernels.event_loop import replay, start_job
 from cotide_lab.trace_replay.kernels.profile import change, earliest_start, profile_of
 from cotide_lab.trace_replay.kernels.replay_state import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, ReplayState
-from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, Past
 
 HELD: Final = SPARE + 3
 """Index of the processors that the predictable hold."""

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from cotide_lab.commands.experiment_command import command
 from cotide_lab.experiments.consolidation import hierarchy, recorded_loads, tables
+from cotide_lab.experiments.consolidation.highs_once import Highs
 from cotide_lab.experiments.consolidation.plot import draw_panels
-from cotide_solvers.highs_once import Highs
 
 
 def run(*arguments: str | Path) -> Result:

@@ -1,0 +1,1 @@
+"""Predictors and their scores that only research uses."""

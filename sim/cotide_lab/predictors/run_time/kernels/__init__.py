@@ -1,0 +1,1 @@
+"""Array kernels of the run-time predictors."""

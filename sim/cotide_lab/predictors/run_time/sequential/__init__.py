@@ -1,0 +1,1 @@
+"""Forecasts for a replay that learns from its own schedule."""
