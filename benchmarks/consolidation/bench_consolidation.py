@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance
 from cotide_lab.consolidation.dmns import search
 from cotide_lab.consolidation.hsa import hsa
+from cotide_lab.consolidation.instance import Instance
 from cotide_lab.consolidation.kmns import by_load, kmns
 from cotide_lab.consolidation.switch_tree import SwitchTree
+from cotide_lab.experiments.consolidation.node_loads import generated_instance
 from cotide_lab.experiments.figure_file import check, figure_file
-from cotide_sim.workloads.node_loads import generated_instance
 
 SIZES = (256, 512, 1024, 2048, 4096, 8192)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from cotide_core.consolidation.instance import Instance
+from cotide_lab.consolidation.instance import Instance
 
 
 def instance_of(*nodes: list[int], capacity: int = 100) -> Instance:

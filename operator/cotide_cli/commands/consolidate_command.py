@@ -22,11 +22,11 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.units import counted
 
 if TYPE_CHECKING:
-    from cotide_core.consolidation.instance import Booleans
     from cotide_core.consolidation.removal.columns import RemovalColumns
     from cotide_core.consolidation.removal.drain_plan import DrainPlan
     from cotide_core.consolidation.removal.stays import MoveRules
     from cotide_core.consolidation.removal.what_if import Left
+    from cotide_core.kernels.array_types import Booleans
     from cotide_operator.consolidation.carrier import Carrier
     from cotide_operator.consolidation.picture import Picture
 

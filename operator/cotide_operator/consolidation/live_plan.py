@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Floats
 from cotide_core.consolidation.removal.columns import Outlook, RemovalColumns, columns_of
 from cotide_core.consolidation.removal.drain_plan import DrainPlan, drain_plan
 from cotide_core.consolidation.removal.not_freed import in_pools
@@ -19,6 +18,7 @@ from cotide_core.consolidation.removal.outlook import STALE_SECONDS, ServiceGuar
 from cotide_core.consolidation.removal.stays import Stay
 from cotide_core.events import Node, Pod, ServiceSampled
 from cotide_core.forecasts import QosForecaster
+from cotide_core.kernels.array_types import Floats
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_operator.cache.object_cache import ObjectCache

@@ -5,7 +5,7 @@ Called by the experiments, as the baseline that forgets where everything is.
 
 from __future__ import annotations
 
-from cotide_core.consolidation.instance import Instance, Outcome
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.kmns import kmns
 
 

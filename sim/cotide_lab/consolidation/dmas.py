@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Integers, Outcome
+from cotide_core.kernels.array_types import Integers
 from cotide_lab.consolidation.dmns import search
+from cotide_lab.consolidation.instance import Instance, Outcome
 
 
 def by_largest_application(instance: Instance) -> Integers:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Integers, Outcome
+from cotide_core.kernels.array_types import Integers
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.kmns import by_load, matched, prepared, read_trial, trial
 from cotide_lab.consolidation.vector_trials import VectorTrials
 

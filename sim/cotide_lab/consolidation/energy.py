@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Outcome
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.switch_tree import SwitchTree
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Integers, Outcome
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.kmns import by_load
 
 

@@ -17,8 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Integers, Outcome
+from cotide_core.kernels.array_types import Integers
 from cotide_lab.consolidation.dmns import dmns
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.kmns import kmns
 from cotide_lab.consolidation.switch_tree import SwitchTree
 

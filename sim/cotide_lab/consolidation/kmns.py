@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.consolidation.instance import Floats, Instance, Integers, Outcome
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_lab.consolidation.best_fit import (
     NUMBER_BITS,
@@ -30,6 +30,7 @@ from cotide_lab.consolidation.best_fit import (
     put_best,
     rooms_of,
 )
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.vector_trials import NO_LIMIT, VectorTrials
 
 

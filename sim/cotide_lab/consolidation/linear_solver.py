@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from cotide_core.consolidation.instance import Floats, Integers
+from cotide_core.kernels.array_types import Floats, Integers
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 

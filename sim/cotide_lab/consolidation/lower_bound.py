@@ -17,8 +17,9 @@ from typing import Final, Literal
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Floats, Instance, Integers, Outcome
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.linear_solver import LinearProblem, LinearSolver
 
 MOST_SIZES: Final = 400

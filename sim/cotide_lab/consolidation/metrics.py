@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.hsa import HierarchicalOutcome
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.switch_tree import SwitchTree
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Integers
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Integers
 
 
 @dataclass(frozen=True)

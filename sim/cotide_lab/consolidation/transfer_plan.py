@@ -22,10 +22,11 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Booleans, Floats, Instance, Integers, Outcome
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_lab.consolidation.dmas import by_largest_application
 from cotide_lab.consolidation.dmns import search
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.kmns import by_load
 from cotide_lab.consolidation.linear_solver import LinearProblem, LinearSolver
 from cotide_lab.consolidation.lower_bound import NodeBound, fewest_nodes, least_transfer

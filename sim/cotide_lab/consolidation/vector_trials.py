@@ -10,8 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Integers, Outcome
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
+from cotide_lab.consolidation.instance import Instance, Outcome
 
 NO_LIMIT: Final = 2**62
 """A cost that no trial reaches."""

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing_cases import instance_of, uniform_instances, vector_instances
 
-from cotide_core.consolidation.instance import Instance, first_overfull
 from cotide_lab.consolidation.dmns import dmns
+from cotide_lab.consolidation.instance import Instance, first_overfull
 from cotide_lab.consolidation.lower_bound import fewest_nodes, knapsack, least_transfer
 from cotide_lab.consolidation.metrics import weighted_transfer
 from cotide_lab.consolidation.switch_tree import SwitchTree

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from packing_cases import instance_of, obvious_kmns, uniform_instances, vector_instances
 
-from cotide_core.consolidation.instance import Instance, first_overfull
 from cotide_core.errors import InputError
 from cotide_lab.consolidation.dmas import by_largest_application, dmas
 from cotide_lab.consolidation.dmns import dmns, search
 from cotide_lab.consolidation.energy import PowerModel, energy
 from cotide_lab.consolidation.hsa import hsa
+from cotide_lab.consolidation.instance import Instance, first_overfull
 from cotide_lab.consolidation.kmns import by_load, kmns
 from cotide_lab.consolidation.metrics import (
     local_transfer_ratio,

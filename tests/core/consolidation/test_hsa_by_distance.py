@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from packing_cases import uniform_instances
 
-from cotide_core.consolidation.instance import Instance, first_overfull
 from cotide_lab.consolidation.hsa import hsa
+from cotide_lab.consolidation.instance import Instance, first_overfull
 from cotide_lab.consolidation.kmns import kmns
 from cotide_lab.consolidation.metrics import weighted_transfer
 from cotide_lab.consolidation.switch_tree import SwitchTree

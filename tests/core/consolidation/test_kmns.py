@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing_cases import instance_of, obvious_kmns, uniform_instances, vector_instances
 
-from cotide_core.consolidation.instance import Instance, first_overfull
 from cotide_core.errors import InputError
 from cotide_lab.consolidation.bfd import bfd
 from cotide_lab.consolidation.ffd import ffd
+from cotide_lab.consolidation.instance import Instance, first_overfull
 from cotide_lab.consolidation.kmns import by_load, kmns
 
 

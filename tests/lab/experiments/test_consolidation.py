@@ -9,11 +9,11 @@ from cotide_lab.experiments.consolidation import recorded_loads
 from cotide_lab.experiments.consolidation.hierarchy import missed_in_hierarchy, run_hierarchy
 from cotide_lab.experiments.consolidation.highs_once import Highs
 from cotide_lab.experiments.consolidation.joint_peaks import JointPeaks
+from cotide_lab.experiments.consolidation.node_loads import generated_instance
 from cotide_lab.experiments.consolidation.recorded_loads import RecordedLoad
 from cotide_lab.experiments.consolidation.rules import Cluster, LastUse, Requests, Rule, Still, Thresholds, if_it_pays
 from cotide_lab.experiments.consolidation.tables import missed_in_curves, missed_in_tables, run_curves, run_tables
 from cotide_lab.experiments.consolidation.traces import CONTENDERS, lower_bound, missed_in_traces, play, run_traces
-from cotide_sim.workloads.node_loads import generated_instance
 
 
 def test_generated_loads_have_the_printed_means() -> None:

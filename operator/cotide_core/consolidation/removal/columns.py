@@ -24,10 +24,10 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.consolidation.instance import Booleans, Floats, Integers
 from cotide_core.consolidation.removal.gangs import gangs_of, whole_gangs
 from cotide_core.consolidation.removal.stays import UNKNOWN, Constraints, Stay, stay_of
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.placement.feasibility import FITS, Feasibility
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.host_load import ONLINE_RANK

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Booleans, Integers
 from cotide_core.consolidation.removal.columns import RemovalColumns
 from cotide_core.consolidation.removal.replacing import Board, best_node, board_of, replace_pods
 from cotide_core.consolidation.removal.stays import WORDS, MoveRules, Stay
 from cotide_core.consolidation.removal.what_if import Left, Move
+from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 

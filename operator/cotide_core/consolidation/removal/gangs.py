@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Integers
 from cotide_core.consolidation.removal.stays import Stay
 from cotide_core.events import Gang, Pod, PodPhase
+from cotide_core.kernels.array_types import Integers
 from cotide_core.state.cluster_state import PodRecord
 
 

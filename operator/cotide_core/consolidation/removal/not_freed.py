@@ -13,13 +13,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Booleans
 from cotide_core.consolidation.removal.columns import RemovalColumns
 from cotide_core.consolidation.removal.drain_plan import DrainPlan
 from cotide_core.consolidation.removal.replacing import WAITS, Board, board_of, put, replace_pods, take_back
 from cotide_core.consolidation.removal.stays import WORDS, MoveRules, Stay
 from cotide_core.consolidation.removal.what_if import Left, why_not
 from cotide_core.events import Node
+from cotide_core.kernels.array_types import Booleans
 from cotide_core.units import counted
 
 

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.consolidation.instance import Booleans
 from cotide_core.consolidation.removal.columns import Outlook
 from cotide_core.forecasting.heuristics import HeuristicQos
 from cotide_core.forecasts import QosForecaster
+from cotide_core.kernels.array_types import Booleans
 from cotide_core.qos.qos_guard import QosGuard
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import Shape

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Booleans, Floats, Integers
 from cotide_core.consolidation.removal.columns import RemovalColumns
 from cotide_core.consolidation.removal.stays import Stay
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 

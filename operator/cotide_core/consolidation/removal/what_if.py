@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Booleans, Integers
 from cotide_core.consolidation.removal.columns import EXTRA, RemovalColumns
 from cotide_core.consolidation.removal.gangs import whole_or_none
 from cotide_core.consolidation.removal.replacing import Board, board_of, each_alone, replace_pods
 from cotide_core.consolidation.removal.stays import WORDS, Stay
+from cotide_core.kernels.array_types import Booleans, Integers
 
 BESIDE: Final = (
     "Insufficient physical cpu",

@@ -13,15 +13,15 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.bfd import bfd
 from cotide_lab.consolidation.dmas import dmas
 from cotide_lab.consolidation.dmns import dmns
 from cotide_lab.consolidation.energy import energy
 from cotide_lab.consolidation.hsa import hsa
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.metrics import local_transfer_ratio, total, weighted_transfer
 from cotide_lab.consolidation.switch_tree import SwitchTree
-from cotide_sim.workloads.node_loads import KINDS, Kind, generated_instance
+from cotide_lab.experiments.consolidation.node_loads import KINDS, Kind, generated_instance
 
 METHODS: Final[dict[str, Callable[[Instance], Outcome]]] = {"DMNS": dmns, "DMAS": dmas, "BFD": bfd}
 PORTS: Final = (32, 64, 128, 256)

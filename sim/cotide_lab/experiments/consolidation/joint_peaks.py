@@ -16,8 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Integers
+from cotide_core.kernels.array_types import Integers
 from cotide_lab.consolidation.dmns import dmns
+from cotide_lab.consolidation.instance import Instance
 from cotide_lab.experiments.consolidation.rules import (
     BUDGET,
     HOT,

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Floats, Integers
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_files.bounded_text import bounded_lines
 from cotide_sim.traces.load.load_series import SLOT_SECONDS, open_text
 from cotide_sim.traces.load.vm_load import PLANETLAB_SLOTS, read_azure_cpu, read_planetlab_cpu

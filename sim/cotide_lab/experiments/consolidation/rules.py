@@ -11,9 +11,10 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Booleans, Floats, Instance, Integers, Outcome
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_lab.consolidation.bfd import bfd
 from cotide_lab.consolidation.dmns import dmns
+from cotide_lab.consolidation.instance import Instance, Outcome
 
 HOUR: Final = 12
 """Slots of an hour."""

@@ -16,18 +16,18 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.bfd import bfd
 from cotide_lab.consolidation.dmas import dmas
 from cotide_lab.consolidation.dmns import dmns
 from cotide_lab.consolidation.ffd import ffd
+from cotide_lab.consolidation.instance import Instance, Outcome
 from cotide_lab.consolidation.kmns import kmns
 from cotide_lab.consolidation.linear_solver import LinearSolver
 from cotide_lab.consolidation.lower_bound import least_transfer
 from cotide_lab.consolidation.metrics import nodes_used_ratio, transfer_estimate_ratio, transfer_ratio
 from cotide_lab.consolidation.transfer_plan import plan
+from cotide_lab.experiments.consolidation.node_loads import KINDS, Kind, generated_instance
 from cotide_lab.experiments.consolidation.printed import INSTANCES, PRINTED
-from cotide_sim.workloads.node_loads import KINDS, Kind, generated_instance
 
 METHODS: Final[dict[str, Callable[[Instance], Outcome]]] = {"DMNS": dmns, "DMAS": dmas, "BFD": bfd, "FFD": ffd}
 OURS: Final = "ours"

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance
 from cotide_core.kernels.array_types import Floats
 from cotide_lab.consolidation.ffd import ffd
+from cotide_lab.consolidation.instance import Instance
 
 SHORT_HOURS: Final = 0.05
 """Share of hours with too little capacity for the sum (chosen, as for slack)."""

@@ -13,13 +13,9 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Booleans = NDArray[np.bool_]
+from cotide_core.kernels.array_types import Floats, Integers
 
 LARGEST_AMOUNT: Final = 2**41
 """Largest size and capacity (chosen: 2 TiB in bytes; an amount and a node's number share one int64 in the kernels)."""

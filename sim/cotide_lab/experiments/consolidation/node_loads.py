@@ -17,7 +17,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Instance, Integers
+from cotide_core.kernels.array_types import Integers
+from cotide_lab.consolidation.instance import Instance
 
 Kind = Literal["normal", "uniform"]
 Reading = Literal["broken-stick", "up-to-the-load", "up-to-100", "up-to-50"]
