@@ -1,6 +1,6 @@
 """Algorithm 2 of Zhang and Boutaba 2014 as it is printed, on plain objects: slow, and one candidate for each task.
 
-Imported by the tests of `cotide_core.phases`, which hold the array kernel against it. It knows neither the bound of
+Imported by the tests of `cotide_lab.phases`, which hold the array kernel against it. It knows neither the bound of
 pauses nor kept nodes: tests compare where neither is reached.
 """
 
