@@ -157,6 +157,23 @@ def test_with_our_actions_the_last_use_eases_a_hot_host_and_plans_only_what_free
     assert if_it_pays(on, np.array([1, 0, 2, 2])).tolist() == on.tolist(), "it frees none"
 
 
+@pytest.mark.parametrize("name", ["DMNS on requests", "last use", "BFD each time"])
+def test_each_rule_that_consolidates_hourly_has_a_contender_with_our_actions(name: str) -> None:
+    """Host 0 is hot in the slot before; the twin eases it at once, where the hourly rule waits for the hour."""
+    used = np.full((3, 14), 20.0)
+    used[0, 13] = 80.0
+    hourly, acting = (CONTENDERS[found].make(0.0) for found in (name, f"{name}, our actions"))
+    moved = []
+    for rule in (hourly, acting):
+        cluster = Cluster(
+            np.tile(np.array([100, 1]), (3, 1)), np.tile(np.array([100, 9]), (3, 1)), used, np.array([0, 0, 1])
+        )
+        cluster.slot = 14
+        moved.append(rule.moves(cluster).tolist())
+    assert moved == [[0, 0, 1], [2, 0, 1]]
+    assert (hourly.name, acting.name) == (name, f"{name}, our actions")
+
+
 def test_seeds_read_parts_of_the_sets_that_do_not_overlap_and_settings_are_chosen_on_other_days() -> None:
     parts = {seed: recorded_loads._part(seed, 6) for seed in (0, 1, 2, 3, 101, 102)}
     assert len(set(parts.values())) == 6

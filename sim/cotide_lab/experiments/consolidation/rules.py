@@ -1,11 +1,13 @@
 """Rules of consolidation over time: each rule's size of a machine, and its moves.
 
 Played by `traces`. A rule sees use up to the slot before, never the slot it decides for. `Requests` and `LastUse`
-consolidate once an hour; `Thresholds` looks at every slot, as in Beloglazov and Buyya 2012; ours is `joint_peaks`.
+consolidate once an hour, or act as ours does (`act`). `Thresholds` looks at every slot, as in Beloglazov and Buyya
+2012; ours is `joint_peaks`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -26,6 +28,8 @@ QUARTER: Final = 3
 """Slots of a quarter of an hour, after which rules with our actions consolidate (chosen)."""
 BUDGET: Final = 12
 """Machines that such a plan moves at most for each host that it frees (chosen)."""
+NO_BUDGET: Final = 1_000_000
+"""More machines than any load has."""
 
 
 @dataclass
@@ -135,21 +139,29 @@ class Still:
 
 @dataclass
 class Requests(Still):
-    """DMNS on requests, once an hour."""
+    """DMNS on requests, once an hour; ``acting``: with the actions of ours (`act`)."""
 
-    name: str = "DMNS on requests"
+    acting: bool = False
+
+    def __post_init__(self) -> None:
+        self.name = "DMNS on requests, our actions" if self.acting else "DMNS on requests"
 
     def moves(self, cluster: Cluster) -> Integers:
-        """Consolidate on the hour."""
-        return cluster.on if cluster.slot % HOUR else consolidated(cluster, self.sizes(cluster), cluster.hosts)
+        """Consolidate on the hour, or act as ours does."""
+        if self.acting:
+            return act(cluster, self.sizes(cluster), self._packed)
+        return cluster.on if cluster.slot % HOUR else self._packed(cluster)
+
+    def _packed(self, cluster: Cluster) -> Integers:
+        return consolidated(cluster, self.sizes(cluster), cluster.hosts)
 
 
 @dataclass
 class LastUse(Still):
     """DMNS (or BFD from scratch) once an hour on the last hour's largest use and a margin: no forecast.
 
-    ``acting``: with the actions of ours, which eases at every slot and consolidates each quarter of an hour where it
-    pays.
+    ``acting``: with the actions of ours (`act`). BFD then takes each plan that frees a host, since it moves too many
+    machines for the budget of ours.
     """
 
     margin: float = 0.1
@@ -157,7 +169,7 @@ class LastUse(Still):
     acting: bool = False
 
     def __post_init__(self) -> None:
-        self.name = "BFD each time" if self.anew else "last use, our actions" if self.acting else "last use"
+        self.name = f"{'BFD each time' if self.anew else 'last use'}{', our actions' if self.acting else ''}"
 
     def sizes(self, cluster: Cluster) -> Integers:
         """Return the largest use of the last hour with the margin, not above the request; without a past, that."""
@@ -167,15 +179,10 @@ class LastUse(Still):
         return np.where(largest < 0, cluster.asked[:, 0], np.clip(found, 1, cluster.asked[:, 0])).astype(np.int64)
 
     def moves(self, cluster: Cluster) -> Integers:
-        """Consolidate on the hour; with our actions ease, and consolidate where it pays."""
-        if not self.acting:
-            return cluster.on if cluster.slot % HOUR else self._packed(cluster)
-        before = cluster.on
-        cluster.on = eased(cluster, self.sizes(cluster))
-        if cluster.slot % QUARTER == 0 and cluster.slot:
-            cluster.on = if_it_pays(cluster.on, self._packed(cluster))
-        found, cluster.on = cluster.on, before
-        return found
+        """Consolidate on the hour, or act as ours does."""
+        if self.acting:
+            return act(cluster, self.sizes(cluster), self._packed, NO_BUDGET if self.anew else BUDGET)
+        return cluster.on if cluster.slot % HOUR else self._packed(cluster)
 
     def _packed(self, cluster: Cluster) -> Integers:
         return consolidated(cluster, self.sizes(cluster), cluster.hosts, self.anew)
@@ -260,6 +267,16 @@ def eased(cluster: Cluster, unseen: Integers, hot: float = HOT) -> Integers:
     near = use > hot * cluster.hosts[:, 0]
     limit = np.where(near[:, None], cluster.hosts * np.array([hot, 1.0]), 2.0**40)
     return ease(cluster, last, limit, cluster.hosts * np.array([ROOM, 1.0]), -last)
+
+
+def act(cluster: Cluster, sizes: Integers, packed: Callable[[Cluster], Integers], budget: int = BUDGET) -> Integers:
+    """Return the hosts after the actions of ours: ease at every slot, consolidate each quarter hour where it pays."""
+    before = cluster.on
+    cluster.on = eased(cluster, sizes)
+    if cluster.slot % QUARTER == 0 and cluster.slot:
+        cluster.on = if_it_pays(cluster.on, packed(cluster), budget)
+    found, cluster.on = cluster.on, before
+    return found
 
 
 def if_it_pays(on: Integers, planned: Integers, budget: int = BUDGET) -> Integers:

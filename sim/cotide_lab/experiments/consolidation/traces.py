@@ -52,9 +52,13 @@ class Contender:
 CONTENDERS: Final = {
     "none": Contender(lambda _setting: Still(), "", (0.0,)),
     BASE: Contender(lambda _setting: Requests(), "", (0.0,)),
+    "DMNS on requests, our actions": Contender(lambda _setting: Requests(acting=True), "", (0.0,)),
     "last use": Contender(lambda margin: LastUse(margin=margin), "margin", MARGINS),
     "last use, our actions": Contender(lambda margin: LastUse(margin=margin, acting=True), "margin", MARGINS),
     ANEW: Contender(lambda margin: LastUse(margin=margin, anew=True), "margin", MARGINS),
+    "BFD each time, our actions": Contender(
+        lambda margin: LastUse(margin=margin, anew=True, acting=True), "margin", MARGINS
+    ),
     "thresholds": Contender(
         lambda threshold: Thresholds(threshold=threshold),
         "threshold",
