@@ -28,9 +28,9 @@ def replace_file(path: Path, content: bytes, *, durable: bool = False, mode: int
     OSError
         When it can't be written.
     """
-    aside = path.with_name(f".{path.name}.new")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")  # its own: two processes may write the same file at once
     try:
-        aside.unlink(missing_ok=True)  # of a process that was killed, with other permissions perhaps
+        aside.unlink(missing_ok=True)  # of a killed process with this number, with other permissions perhaps
         with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
             if durable:

@@ -1,7 +1,7 @@
 """The decision store: the latest decision about every pod, for its readers.
 
 The loop writes it after each cycle. The controllers (statuses of Jobs and Workloads), the event recorder and
-``/debug/decisions`` read it. It lives in the operator's own event loop and is never shared between threads; its entries
+``/debug/board`` read it. It lives in the operator's own event loop and is never shared between threads; its entries
 may be. Invariant: one entry for each decided pod that still exists; an entry is replaced, never changed.
 """
 
